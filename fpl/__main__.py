@@ -1,0 +1,5 @@
+"""`python -m fpl` is `fpl`; `torchrun -m fpl train ...` trains on several processes."""
+
+from fpl.cli import main
+
+main()

@@ -1,0 +1,218 @@
+"""The `fpl` command: parse, call, print. Everything heavy is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+import fpl
+from fpl.errors import FplError
+
+app = typer.Typer(
+    name="fpl",
+    help="Fuzzy Positive Learning for semi-supervised semantic segmentation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="Data sets on disk.", no_args_is_help=True)
+splits_app = typer.Typer(help="Lists of labeled and unlabeled images.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+app.add_typer(splits_app, name="splits")
+
+Out = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
+DataRoot = Annotated[Path, typer.Option(envvar="FPL_DATA", help="Folder that holds the data sets.")]
+Splits = Annotated[Path, typer.Option(envvar="FPL_SPLITS", help="Folder of the split lists.")]
+Weights = Annotated[Path | None, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Threads = Annotated[int, typer.Option(min=1, help="CPU threads of torch.", show_default="all cores")]
+Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: best (on validation) or last.")]
+
+RESULTS, DATA, SPLITS = Path("results/local"), Path("data"), Path("experiments/splits")
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def main() -> None:
+    """Entry point: user errors become one message on stderr and an exit code, never a traceback."""
+    try:
+        app()
+    except FplError as error:
+        # Under torchrun every worker meets the same error; one of them says it.
+        if os.environ.get("RANK", "0") == "0":
+            print(f"error: {error.message}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("\nstopped; the same command continues from the last checkpoint", file=sys.stderr)
+        sys.exit(130)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"fpl {fpl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="TOML file of the run, for example experiments/camvid_fpl.toml.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="loss.threshold=0.85 seed=1 ...")] = None,
+    scale: Annotated[str | None, typer.Option(help="Sizes and steps from experiments/scale/NAME.toml.")] = None,
+    out: Out = RESULTS,
+    data_root: DataRoot = DATA,
+    splits: Splits = SPLITS,
+    weights: Weights = None,
+    device: Device = "auto",
+    threads: Threads = CORES,
+    loader_workers: Annotated[int, typer.Option(min=0, help="Processes that read images; 0: this one.")] = 0,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
+    log_every: Annotated[int, typer.Option(min=1, help="Steps between rows of the history.")] = 10,
+    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files below OUT.")] = False,
+) -> None:
+    """Train one run; the same command continues it after a kill, and answers at once when it is done."""
+    from fpl.config.compose import load_config, without_effect
+
+    run = load_config(config, scale=scale, overrides=overrides or [])
+    for note in without_effect(run, overrides or []):
+        print(f"note: {note}", file=sys.stderr)
+    from fpl.report.results import print_run
+    from fpl.sweep.local import run_local
+    from fpl.sweep.prepare import Places
+    from fpl.train.state import LoopOptions
+
+    options = LoopOptions(
+        weights_dir=weights,
+        checkpoint_every=checkpoint_every,
+        log_every=log_every,
+        loader_workers=loader_workers,
+        threads=threads,
+    )
+    places = Places(out, data_root, splits, weights)
+    done = run_local(run, places, device=device, options=options, tensorboard=tensorboard)
+    if os.environ.get("RANK", "0") == "0":
+        print_run(out, done.stem)
+
+
+@app.command("eval")
+def evaluate(
+    run: Annotated[str, typer.Argument(help="Run id, a unique beginning of one, or a weights file.")],
+    out: Out = RESULTS,
+    data_root: DataRoot = DATA,
+    choice: Choice = "best",
+    protocol: Annotated[
+        Literal["sliding", "whole"] | None, typer.Option(help="sliding or whole; default: the run's own.")
+    ] = None,
+    device: Device = "auto",
+    threads: Threads = CORES,
+    csv: Annotated[Path | None, typer.Option(help="Also write the IoU per class there.")] = None,
+) -> None:
+    """Evaluate a trained run on the validation images, per class."""
+    from fpl.report.results import print_scores
+    from fpl.train.evaluate import scores
+    from fpl.train.runtime import select_device
+    from fpl.train.trained import evaluate_trained, find_weights, load_trained
+
+    trained = load_trained(find_weights(out, run, choice), select_device(device), threads)
+    found = scores(evaluate_trained(trained, data_root, protocol), trained.config.eval.absent)
+    used = protocol or trained.config.eval.protocol
+    title = f"{used} protocol, {choice} weights (step {trained.step})"
+    iou = dict(zip(trained.spec.class_names, found.iou, strict=True))
+    print_scores(title, found.miou, found.pixel_accuracy, iou, csv)
+
+
+@app.command()
+def predict(
+    run: Annotated[str, typer.Argument(help="Run id, a unique beginning of one, or a weights file.")],
+    images: Annotated[Path, typer.Argument(help="Folder of images, or one image.")],
+    to: Annotated[Path, typer.Argument(help="Folder for class maps and overlays.")],
+    out: Out = RESULTS,
+    choice: Choice = "best",
+    device: Device = "auto",
+    threads: Threads = CORES,
+) -> None:
+    """Predict class maps (palette PNG) and colour overlays for a folder of images."""
+    from fpl.train.predict import predict_folder
+    from fpl.train.runtime import select_device
+    from fpl.train.trained import find_weights, load_trained
+
+    trained = load_trained(find_weights(out, run, choice), select_device(device), threads)
+    count = predict_folder(trained, images, to)
+    print(f"{count} class maps and overlays in {to}, the colours in {to / 'legend.png'}")
+
+
+@app.command()
+def results(
+    out: Out = RESULTS,
+    query: Annotated[str | None, typer.Option(help="pandas expression: \"`loss.kind` == 'fpl'\".")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns, separated by commas; 'all' for every one.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table there instead.")] = None,
+) -> None:
+    """Show the runs of a store as a table."""
+    from fpl.report.results import print_results
+
+    print_results(out, query, columns, csv)
+
+
+@app.command()
+def doctor(data_root: DataRoot = DATA, splits: Splits = SPLITS, weights: Weights = None) -> None:
+    """Say what this machine has (versions, devices, data, weights) and what to do about what it lacks."""
+    from fpl.doctor import print_doctor
+
+    print_doctor(data_root, splits, weights)
+
+
+@data_app.command("draw")
+def draw(
+    dataset: Annotated[Literal["synthetic_city"], typer.Argument(help="Which synthetic set.")],
+    data_root: DataRoot = DATA,
+    train_images: Annotated[int, typer.Option("--train", min=1, help="Training images.")] = 320,
+    validation_images: Annotated[int, typer.Option("--validation", min=1, help="Validation images.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other scenes.")] = 0,
+) -> None:
+    """Draw a synthetic data set in the file layout of the real one."""
+    from fpl.data.synthetic import draw_city
+    from fpl.train.progress import Progress
+
+    progress = Progress(train_images + validation_images, unit="image")
+    draw_city(
+        data_root / dataset,
+        train=train_images,
+        validation=validation_images,
+        seed=seed,
+        progress=lambda done, total: progress.show(done),
+    )
+    progress.note()
+    print(f"{train_images} training and {validation_images} validation images in {data_root / dataset}")
+
+
+@splits_app.command("make")
+def make(
+    dataset: Annotated[str, typer.Argument(help="Data set, for example camvid.")],
+    fraction: Annotated[str, typer.Option(help="Share of labeled images, for example 1/8.")],
+    family: Annotated[str, typer.Option(help="Rule that picks them.")] = "every-nth",
+    data_root: DataRoot = DATA,
+    splits: Splits = SPLITS,
+) -> None:
+    """Write the lists of labeled and unlabeled images that a rule gives."""
+    from fpl.data.spec import find_root, get_spec
+    from fpl.data.splits import make_split, split_folder, write_split
+
+    spec = get_spec(dataset)
+    split = make_split(spec, find_root(spec, data_root), family, fraction)
+    folder = split_folder(splits, dataset, family, fraction)
+    write_split(split, folder)
+    print(
+        f"{len(split.labeled)} labeled ({split.labeled_digest}) and "
+        f"{len(split.unlabeled)} unlabeled ({split.unlabeled_digest}) ids in {folder}"
+    )

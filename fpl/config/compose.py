@@ -1,0 +1,261 @@
+"""From TOML files, a scale and dotted overrides to one `RunConfig`, and from that to the run's identity."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from fpl.config.schema import RunConfig
+from fpl.errors import FplError
+
+# Raised when the meaning of a key changes: results of the old meaning must not answer for the new one.
+SCHEMA_VERSION = 1
+
+# Tables of an experiment file that are prose for its reader or steer the composition, not the run.
+ABOUT, INHERIT = "about", "inherit"
+
+Tree = dict[str, Any]
+
+
+def load_config(path: Path | str, *, scale: str | None = None, overrides: Iterable[str] = ()) -> RunConfig:
+    """Compose a run from an experiment file.
+
+    Later layers win: inherited files, the file itself, the scale, then the overrides. Tables are merged key by key,
+    except that a `[method]` with another name replaces the inherited one.
+
+    Args:
+        path: TOML file; its `inherit` (one path or a list, relative to the file) names what it builds on.
+        scale: Name of a file in the nearest `scale/` folder above `path` (`mini` is `scale/mini.toml`), or a path.
+        overrides: `section.key=value` strings; the value is read as TOML, else as a string.
+
+    Raises:
+        FplError: A missing or malformed file, an unknown key (with the nearest known one), a value that is not
+            allowed, or sections that contradict each other; says in which file and line.
+    """
+    path = Path(path)
+    origins: dict[str, str] = {}
+    tree = _read_layer(path, (), origins)
+    if scale is not None:
+        _merge(tree, _read_layer(_scale_path(path, scale), (), origins))
+    for key, value in map(parse_override, overrides):
+        _merge(tree, _nested(key, value))
+        origins[key] = f"override {key}"
+    return validate(tree, origins, default_origin=str(path))
+
+
+def validate(tree: Tree, origins: Mapping[str, str] | None = None, *, default_origin: str = "") -> RunConfig:
+    """Build a `RunConfig` from nested tables.
+
+    Args:
+        tree: Sections by name.
+        origins: Where each dotted key came from, for the messages.
+        default_origin: The place named when a key is missing altogether.
+
+    Raises:
+        FplError: The first problem that pydantic or a cross-check finds.
+    """
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        raise _explain(error, origins or {}, default_origin) from None
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split `section.key=value`; the value is TOML where it parses (`[64, 64]`, `0.9`, `true`), else a string."""
+    key, separator, value = text.partition("=")
+    key = key.strip()
+    if not separator or not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", key):
+        raise FplError(f"{text!r} is no override", hint="overrides look like loss.threshold=0.85 or data.crop=[64,64]")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value.strip()
+
+
+def canonical(config: RunConfig) -> str:
+    """The configuration as JSON with sorted keys: equal text means equal run."""
+    tree = {"schema": SCHEMA_VERSION, **config.model_dump(mode="json")}
+    return json.dumps(tree, sort_keys=True, separators=(",", ":"))
+
+
+def digest(config: RunConfig) -> str:
+    """First 16 hex digits of the SHA-256 of the canonical form."""
+    return hashlib.sha256(canonical(config).encode()).hexdigest()[:16]
+
+
+def run_id(config: RunConfig) -> str:
+    """The run's identity: readable words, then 8 digits of the digest (`camvid-cps-fpl-lite0-1_8-s0-3fa91c02`).
+
+    Raises:
+        FplError: The split's digests are not filled in: lists of equal length could be confused.
+    """
+    split = config.data.split
+    if split.labeled is None or split.unlabeled is None:
+        raise FplError(
+            "the run has no identity before its split is read",
+            where="data.split",
+            hint="call fpl.data.splits.resolve_split(config, splits_root) first",
+        )
+    backbone = {"resnet50": "r50", "resnet101": "r101", "efficientnet_lite0": "lite0"}.get(
+        config.model.backbone, config.model.backbone
+    )
+    method: str = config.method.name
+    if config.method.name == "cps" and config.method.cutmix:
+        method += "cutmix"
+    kind = [config.loss.kind.replace("+", "_")] if method != "supervised" else []
+    words = [
+        config.data.dataset,
+        method,
+        *kind,
+        backbone,
+        split.fraction.replace("/", "_"),
+        f"s{config.seed}",
+    ]
+    return "-".join([*words, digest(config)[:8]])
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys: `{"loss": {"kind": "fpl"}}` becomes `{"loss.kind": "fpl"}`."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def without_effect(config: RunConfig, overrides: Iterable[str]) -> list[str]:
+    """Overrides that the other settings make meaningless, so that nobody sweeps a key that nothing reads."""
+    flat = flatten(config.model_dump(mode="json"))
+    notes = []
+    for key, value in map(parse_override, overrides):
+        applied = flat.get(key)
+        same = applied == value or (isinstance(applied, float) and isinstance(value, int) and applied == float(value))
+        if key in flat and not same:
+            notes.append(f"{key} = {value!r} has no effect with these settings; the run has {key} = {applied!r}")
+    return notes
+
+
+def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str]) -> Tree:
+    """One file on top of what it inherits; `origins` collects where each key was set."""
+    resolved = path.resolve()
+    if resolved in above:
+        chain = " -> ".join(str(step) for step in [*above, resolved])
+        raise FplError(f"files inherit from each other in a circle: {chain}", where=str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        where = f"inherited by {above[-1]}" if above else ""
+        raise FplError(
+            f"cannot read {path}: {error.strerror}", where=where, hint="give the path of a TOML file"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise FplError(f"not a UTF-8 text file: {error.reason}", where=str(path)) from None
+    try:
+        own = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FplError(f"not valid TOML: {error}", where=str(path)) from None
+    own.pop(ABOUT, None)
+    parents = own.pop(INHERIT, [])
+    tree: Tree = {}
+    for parent in [parents] if isinstance(parents, str) else parents:
+        _merge(tree, _read_layer(path.parent / str(parent), (*above, resolved), origins))
+    _merge(tree, own)
+    lines = _line_numbers(text)
+    for key in flatten(own):
+        origins[key] = f"{path}:{lines[key]}" if key in lines else str(path)
+    return tree
+
+
+def _merge(base: Tree, top: Mapping[str, Any]) -> None:
+    """Put `top` over `base` in place, table by table."""
+    for key, value in top.items():
+        below = base.get(key)
+        if isinstance(below, dict) and isinstance(value, Mapping):
+            # Keys of one method mean nothing to another: a new name starts from nothing.
+            if key == "method" and value.get("name", below.get("name")) != below.get("name"):
+                below.clear()
+            _merge(below, value)
+        else:
+            base[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _nested(key: str, value: Any) -> Tree:
+    *sections, leaf = key.split(".")
+    tree: Tree = {leaf: value}
+    for section in reversed(sections):
+        tree = {section: tree}
+    return tree
+
+
+def _scale_path(config_path: Path, scale: str) -> Path:
+    if scale.endswith(".toml"):
+        return Path(scale)
+    folders = [parent / "scale" for parent in config_path.resolve().parents]
+    for folder in folders:
+        if (candidate := folder / f"{scale}.toml").is_file():
+            return candidate
+    known = sorted(file.stem for folder in folders if folder.is_dir() for file in folder.glob("*.toml"))
+    raise FplError(
+        f"no scale {scale!r} above {config_path}",
+        where="--scale",
+        hint=f"known here: {', '.join(known) or 'none'}; or give the path of a TOML file",
+    )
+
+
+def _line_numbers(text: str) -> dict[str, int]:
+    """Line of each `key = value` in a TOML text, by dotted key. Inline tables count as their own line."""
+    found: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[([\w.\-]+)\]", line):
+            table = header[1] + "."
+        elif entry := re.match(r"\s*([\w.\-]+)\s*=", line):
+            found.setdefault(table + entry[1], number)
+    return found
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str], default_origin: str) -> FplError:
+    """The first of pydantic's problems in the words of this project."""
+    # An unknown key is the likeliest cause of everything else that is wrong.
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    problem = problems[0]
+    # A discriminated union puts the chosen method's name into the location.
+    location = [str(part) for part in problem["loc"] if part not in ("supervised", "cps") or len(problem["loc"]) == 1]
+    key = ".".join(location)
+    place = next((origins[known] for known in origins if known == key or known.startswith(key + ".")), default_origin)
+    if problem["type"] == "extra_forbidden":
+        known = known_keys(location[:-1])
+        nearest = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
+        guess = f"did you mean {'.'.join([*location[:-1], nearest[0]])}? " if nearest else ""
+        return FplError(f"unknown key {key}", where=place, hint=f"{guess}known here: {', '.join(known)}")
+    if problem["type"] == "missing":
+        return FplError(f"{key} is missing", where=place, hint=f"set {key} in the file or on the command line")
+    if problem["type"] == "value_error":
+        text = str(problem["ctx"]["error"])
+        return FplError(text, where=place or key)
+    return FplError(f"{key} = {problem['input']!r} is not allowed", where=place, hint=problem["msg"])
+
+
+def known_keys(location: Sequence[str]) -> list[str]:
+    """Keys that the section at `location` knows; the union of all methods for `["method"]`."""
+    models: list[type[BaseModel]] = [RunConfig]
+    for part in location:
+        models = [inner for model in models if part in model.model_fields for inner in _models_in(model, part)]
+    return list(dict.fromkeys(name for model in models for name in model.model_fields))
+
+
+def _models_in(model: type[BaseModel], field: str) -> list[type[BaseModel]]:
+    annotation = model.model_fields[field].annotation
+    candidates = typing.get_args(annotation) or (annotation,)
+    return [kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)]

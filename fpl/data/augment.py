@@ -1,0 +1,166 @@
+"""Flip, rescale, crop and padding, the normalisation, and the masks of CutMix.
+
+All randomness comes from generators seeded by position in the stream (`seeded`), never from a global state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torchvision import tv_tensors
+from torchvision.transforms.v2 import functional as F
+
+from fpl.config.schema import DataConfig
+from fpl.data.spec import IGNORE
+
+# Statistics of ImageNet in RGB, for values in 0..1.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+# First key of `seeded`: what the numbers are used for.
+FOR_ORDER, FOR_SAMPLE, FOR_CUTMIX = 0, 1, 2
+
+
+def seeded(seed: int, purpose: int, stream: int, number: int) -> np.random.Generator:
+    """A generator that depends on the four numbers alone."""
+    return np.random.default_rng(np.random.SeedSequence((seed, purpose, stream, number)))
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What is drawn for one sample; it does not depend on the size of the image.
+
+    Attributes:
+        flip: Mirror left and right.
+        scale: Factor of both sides.
+        top: Place of the crop among its possible rows, 0 <= top < 1.
+        left: Place of the crop among its possible columns, 0 <= left < 1.
+    """
+
+    flip: bool
+    scale: float
+    top: float
+    left: float
+
+
+class Augmentation:
+    """The training augmentation of the released CPS code: flip, rescale, random crop, centred padding.
+
+    Args:
+        config: Its `crop`, `scales`, `scale_sampling` and `flip` are used.
+    """
+
+    def __init__(self, config: DataConfig) -> None:
+        self.crop = config.crop
+        self.scales = config.scales
+        self.choice = config.scale_sampling == "choice"
+        self.flip = config.flip
+
+    def draw(self, generator: np.random.Generator) -> Parameters:
+        """Draw the parameters of one sample: flip with probability 1/2, a scale, a place of the crop."""
+        flip, scale, top, left = generator.random(4)
+        if self.choice:
+            factor = self.scales[int(scale * len(self.scales))]
+        else:
+            factor = min(self.scales) + float(scale) * (max(self.scales) - min(self.scales))
+        return Parameters(bool(self.flip and flip < 0.5), factor, float(top), float(left))
+
+    def apply(
+        self, image: NDArray[np.uint8], label: NDArray[np.uint8] | None, parameters: Parameters
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Augment one sample.
+
+        The size after scaling is truncated to whole pixels (at least 1). Images are scaled bilinearly without
+        antialiasing, labels to the nearest pixel: what the released code gets from OpenCV. The crop start is uniform
+        over the starts inside the image (the released code can overshoot by one row or column, which it then pads).
+        An image smaller than the crop is padded half on each side, an odd pixel going to the bottom and the right.
+
+        Args:
+            image: uint8 [H, W, 3].
+            label: uint8 [H, W] or None.
+            parameters: See `draw`.
+
+        Returns:
+            Image uint8 [3, h, w] (padding 0), label uint8 [h, w] (padding 255) or None, and valid bool [h, w],
+            false on padding; (h, w) is the crop. None of them shares memory with the input.
+        """
+        height, width = (max(1, int(side * parameters.scale)) for side in image.shape[:2])
+        top, rows, above = _window(height, self.crop[0], parameters.top)
+        left, columns, before = _window(width, self.crop[1], parameters.left)
+        padding = [before, above, self.crop[1] - columns - before, self.crop[0] - rows - above]
+
+        def transform(pixels: Tensor, fill: int) -> Tensor:
+            if parameters.flip:
+                pixels = F.horizontal_flip(pixels)
+            if pixels.shape[-2:] != (height, width):
+                pixels = F.resize(pixels, [height, width], antialias=False)
+            pixels = F.crop(pixels, top, left, rows, columns)
+            if any(padding):
+                pixels = F.pad(pixels, padding, fill=fill)
+            return pixels.as_subclass(Tensor).clone(memory_format=torch.contiguous_format)
+
+        pixels = transform(tv_tensors.Image(torch.from_numpy(image).permute(2, 0, 1)), 0)
+        classes = None if label is None else transform(tv_tensors.Mask(torch.from_numpy(label)), IGNORE)
+        valid = torch.zeros(self.crop, dtype=torch.bool)
+        valid[above : above + rows, before : before + columns] = True
+        return pixels, classes, valid
+
+
+def _window(size: int, crop: int, place: float) -> tuple[int, int, int]:
+    """Start and length of the crop along one side, and the padding before it."""
+    length = min(size, crop)
+    start = int(place * (size - length + 1))
+    return start, length, (crop - length) // 2
+
+
+def normalise(image: Tensor, valid: Tensor) -> Tensor:
+    """Network input: float32 (image / 255 - mean) / std on the tensor's device, exactly 0 on padding.
+
+    Args:
+        image: uint8 [..., 3, h, w], RGB.
+        valid: bool [..., h, w], false on padding.
+    """
+    mean = torch.tensor(MEAN, device=image.device).view(3, 1, 1)
+    std = torch.tensor(STD, device=image.device).view(3, 1, 1)
+    pixels = image.to(torch.float32).div_(255).sub_(mean).div_(std)
+    return pixels.masked_fill_(~valid.unsqueeze(-3), 0.0)
+
+
+def cutmix_masks(
+    seed: int,
+    positions: Iterable[int] | Tensor,
+    size: tuple[int, int],
+    boxes: int = 3,
+    area: tuple[float, float] = (0.25, 0.5),
+) -> Tensor:
+    """CutMix masks, bool [B, H, W]: true where the second image is pasted.
+
+    As in the released CPS code: every box has an area of U(area) / boxes of the image and a random aspect, lies
+    inside the image, and toggles its rectangle, so that overlaps return to false. With the defaults a mask covers
+    25 % of the image on average.
+
+    Args:
+        seed: Seed of the run.
+        positions: B positions in the unlabeled stream (`Draw.position`); a mask is a function of seed and position.
+        size: Height and width in pixels.
+        boxes: Number of boxes.
+        area: Smallest and largest area of a box, as a share of the image before the division by `boxes`.
+    """
+    height, width = size
+    numbers = positions.tolist() if isinstance(positions, Tensor) else list(positions)
+    masks = np.zeros((len(numbers), height, width), dtype=bool)
+    for mask, number in zip(masks, numbers, strict=True):
+        share, aspect, top, left = seeded(seed, FOR_CUTMIX, 0, int(number)).random((4, boxes))
+        share = area[0] + share * (area[1] - area[0])
+        # share ** a times share ** (1 - a) is the area whatever the aspect a is.
+        rows = np.rint(share**aspect * boxes**-0.5 * height).astype(int)
+        columns = np.rint(share ** (1 - aspect) * boxes**-0.5 * width).astype(int)
+        starts = np.rint(top * (height - rows)).astype(int), np.rint(left * (width - columns)).astype(int)
+        for y, x, h, w in zip(*starts, rows, columns, strict=True):
+            mask[y : y + h, x : x + w] ^= True
+    return torch.from_numpy(masks)

@@ -1,0 +1,270 @@
+"""The global batch as a function of (seed, step): there is no sampler whose state could be lost.
+
+Stream s at step t holds in slot i the position p = t * B + i. Its image is entry p mod n of a permutation drawn for
+(seed, s, epoch p // n), its augmentation is drawn for (seed, s, p). Both streams cycle without end. A rank takes a
+contiguous slice of the slots, so that two workers together see exactly what one would have seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from fpl.config.schema import RunConfig
+from fpl.data.augment import FOR_ORDER, FOR_SAMPLE, Augmentation, normalise, seeded
+from fpl.data.lists import enumerate_briefly
+from fpl.data.read import Images
+from fpl.data.splits import Split
+from fpl.errors import FplError
+
+STREAMS = ("labeled", "unlabeled_0", "unlabeled_1")
+PAIRS = ("other", "same")
+
+
+@dataclass
+class Draw:
+    """Unlabeled images of one stream.
+
+    Attributes:
+        image: uint8 [B, 3, h, w], or float32 after `Batch.to`.
+        valid: bool [B, h, w], false on padding.
+        index: int64 [B], into the unlabeled list of the split.
+        position: int64 [B], in the stream.
+    """
+
+    image: Tensor
+    valid: Tensor
+    index: Tensor
+    position: Tensor
+
+    def to(self, device: torch.device | str) -> Draw:
+        """The same on a device, the image normalised; index and position stay on the CPU."""
+        image, valid = _network_input(self.image, self.valid, device)
+        return replace(self, image=image, valid=valid)
+
+    def pin_memory(self) -> Draw:
+        """The same in page-locked memory."""
+        return replace(self, image=self.image.pin_memory(), valid=self.valid.pin_memory())
+
+
+@dataclass
+class Batch:
+    """What one rank trains on in one step.
+
+    Attributes:
+        image: Labeled images, uint8 [B, 3, h, w], or float32 after `to`.
+        label: int64 [B, h, w], 0..C-1 or 255.
+        valid: bool [B, h, w], false on padding.
+        unlabeled: 0, 1 or 2 draws.
+        step: Number of the step, from 0.
+    """
+
+    image: Tensor
+    label: Tensor
+    valid: Tensor
+    unlabeled: list[Draw]
+    step: int
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same on a device, images normalised to float32 with padding exactly 0."""
+        image, valid = _network_input(self.image, self.valid, device)
+        label = self.label.to(device, non_blocking=True)
+        return Batch(image, label, valid, [draw.to(device) for draw in self.unlabeled], self.step)
+
+    def pin_memory(self) -> Batch:
+        """The same in page-locked memory; called by the DataLoader where there is a GPU."""
+        image, label, valid = self.image.pin_memory(), self.label.pin_memory(), self.valid.pin_memory()
+        return Batch(image, label, valid, [draw.pin_memory() for draw in self.unlabeled], self.step)
+
+
+def _network_input(image: Tensor, valid: Tensor, device: torch.device | str) -> tuple[Tensor, Tensor]:
+    image, valid = image.to(device, non_blocking=True), valid.to(device, non_blocking=True)
+    return (normalise(image, valid) if image.dtype == torch.uint8 else image), valid
+
+
+class Order:
+    """Which of `count` images stands at a position of a stream: one permutation after the other.
+
+    Args:
+        seed: Seed of the run.
+        stream: Number of the stream.
+        count: Number of images, at least 1.
+        apart_from: Another order of the same images that this one must differ from at every position (if count > 1).
+    """
+
+    def __init__(self, seed: int, stream: int, count: int, apart_from: Order | None = None) -> None:
+        self.seed = seed
+        self.stream = stream
+        self.count = count
+        self.apart_from = apart_from
+        self._epoch = -1
+        self._permutation: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+    def index(self, position: int) -> int:
+        """Number of the image at a position, 0..count-1."""
+        epoch, place = divmod(position, self.count)
+        return int(self.permutation(epoch)[place])
+
+    def permutation(self, epoch: int) -> NDArray[np.int64]:
+        """Order of an epoch, int64 [count]. Only the latest one asked for is kept."""
+        if epoch != self._epoch:
+            self._permutation, self._epoch = self._draw(epoch), epoch
+        return self._permutation
+
+    def _draw(self, epoch: int) -> NDArray[np.int64]:
+        generator = seeded(self.seed, FOR_ORDER, self.stream, epoch)
+        permutation = generator.permutation(self.count)
+        if self.apart_from is not None and self.count > 1:
+            other = self.apart_from.permutation(epoch)
+            # One of e = 2.7 permutations has no image in common places, so this ends soon and stays uniform.
+            while (permutation == other).any():
+                permutation = generator.permutation(self.count)
+        return permutation
+
+
+class _Steps(Dataset[Batch | FplError]):
+    """The batch of every step, for one rank."""
+
+    def __init__(self, config: RunConfig, split: Split, images: Images, draws: int, pair: str, rank: int, world: int):
+        data = config.data
+        self.seed = config.seed
+        self.images = images
+        self.augmentation = Augmentation(data)
+        self.labeled, self.unlabeled = split.labeled, split.unlabeled
+        self.labeled_batch, self.unlabeled_batch = data.labeled_batch, data.unlabeled_batch
+        self.rank, self.world = rank, world
+        first = Order(config.seed, 1, len(split.unlabeled))
+        second = first if pair == "same" else Order(config.seed, 2, len(split.unlabeled), apart_from=first)
+        self.orders = [Order(config.seed, 0, len(split.labeled)), first, second]
+        self.streams = range(1, 1 + draws)
+
+    def __getitem__(self, step: int) -> Batch | FplError:
+        # The DataLoader rebuilds a raised exception from a text; a returned one arrives as it is.
+        try:
+            return self.batch(step)
+        except FplError as error:
+            return error
+
+    def batch(self, step: int) -> Batch:
+        image, label, valid = self._labeled(step)
+        return Batch(image, label, valid, [self._draw(stream, step) for stream in self.streams], step)
+
+    def _positions(self, step: int, batch: int) -> range:
+        share = batch // self.world
+        start = step * batch + self.rank * share
+        return range(start, start + share)
+
+    def _labeled(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        images, labels, valids = [], [], []
+        for position in self._positions(step, self.labeled_batch):
+            image_id = self.labeled[self.orders[0].index(position)]
+            parameters = self.augmentation.draw(seeded(self.seed, FOR_SAMPLE, 0, position))
+            image, label, valid = self.augmentation.apply(
+                self.images.image(image_id), self.images.label(image_id), parameters
+            )
+            assert label is not None
+            images.append(image)
+            labels.append(label)
+            valids.append(valid)
+        return torch.stack(images), torch.stack(labels).long(), torch.stack(valids)
+
+    def _draw(self, stream: int, step: int) -> Draw:
+        positions = self._positions(step, self.unlabeled_batch)
+        indices = [self.orders[stream].index(position) for position in positions]
+        images, valids = [], []
+        for position, index in zip(positions, indices, strict=True):
+            parameters = self.augmentation.draw(seeded(self.seed, FOR_SAMPLE, stream, position))
+            image, _, valid = self.augmentation.apply(self.images.image(self.unlabeled[index]), None, parameters)
+            images.append(image)
+            valids.append(valid)
+        return Draw(torch.stack(images), torch.stack(valids), torch.tensor(indices), torch.tensor(positions))
+
+
+class BatchStream:
+    """The batches of the remaining steps; may be iterated again, with the same result. See `make_loader`."""
+
+    def __init__(self, steps: _Steps, numbers: range, loader_workers: int) -> None:
+        self._numbers = numbers
+        self._loader: DataLoader[Batch | FplError] = DataLoader(
+            steps,
+            batch_size=None,
+            sampler=numbers,
+            num_workers=loader_workers,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[Batch]:
+        try:
+            for batch in self._loader:
+                if isinstance(batch, FplError):
+                    raise batch
+                yield batch
+        except RuntimeError as error:
+            # A killed loader process raises a bare RuntimeError that names its pid only.
+            if "DataLoader worker" not in str(error) or "exited" not in str(error):
+                raise
+            raise FplError(
+                f"a loader process died ({error})",
+                hint="most often out of memory or shared memory: use fewer loader workers, or 0",
+            ) from error
+
+
+def make_loader(
+    config: RunConfig,
+    split: Split,
+    images: Images,
+    *,
+    draws: int,
+    pair: str = "other",
+    start_step: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    loader_workers: int = 0,
+) -> BatchStream:
+    """Batches of the steps start_step .. config.train.steps - 1 for one rank.
+
+    Args:
+        config: Seed, batch sizes, augmentation and number of steps.
+        split: Labeled and unlabeled ids.
+        images: The training images.
+        draws: Unlabeled draws per step: 0, 1, or 2 for CutMix.
+        pair: Second draw: "other" images, never the partner's own if there are two, or the "same" images under
+            another augmentation, which is what the released CPS loaders deliver.
+        start_step: First step; resuming needs nothing else.
+        rank: Number of this worker, from 0.
+        world_size: Number of workers; must divide both batch sizes.
+        loader_workers: Processes that read images; 0 reads in this one. The batches do not depend on it.
+
+    Raises:
+        FplError: The arguments do not fit each other; while iterating, whatever is wrong with a file.
+    """
+    if pair not in PAIRS:
+        raise FplError(f"pair = '{pair}'", hint=f"allowed: {', '.join(PAIRS)}")
+    if not 0 <= draws < len(STREAMS):
+        raise FplError(f"draws = {draws}", hint="0, 1 or 2 are allowed")
+    if not split.labeled:
+        raise FplError("the split has no labeled image", where=f"{split.dataset} {split.family} {split.fraction}")
+    sizes = {"labeled_batch": config.data.labeled_batch}
+    if draws:
+        if not split.unlabeled:
+            where = f"{split.dataset} {split.family} {split.fraction}"
+            raise FplError("the split has no unlabeled image, but the method needs them", where=where)
+        sizes["unlabeled_batch"] = config.data.unlabeled_batch
+    for key, size in sizes.items():
+        if size < 1 or size % world_size:
+            fits = [count for count in range(1, size + 1) if size % count == 0]
+            raise FplError(
+                f"data.{key} = {size} cannot be shared equally by {world_size} workers",
+                hint=f"workers that can: {enumerate_briefly(fits) or 'none'}",
+            )
+    steps = _Steps(config, split, images, draws, pair, rank, world_size)
+    return BatchStream(steps, range(start_step, config.train.steps), loader_workers)

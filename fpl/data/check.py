@@ -1,0 +1,68 @@
+"""Cheap checks of data and split before the first step: a bad label must not become an assertion on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fpl.config.schema import RunConfig
+from fpl.data.batches import Order
+from fpl.data.read import Images
+from fpl.data.spec import IGNORE
+from fpl.data.splits import Split, check_split
+from fpl.data.validation import check_validation_files
+
+# Up to this many labeled images are all decoded; of more, those of the first batch.
+DECODE_ALL = 200
+
+
+def check_data(
+    config: RunConfig, split: Split, images: Images, validation_ids: Sequence[str] | None = None
+) -> list[str]:
+    """Check everything that can be checked in a few seconds.
+
+    All ids must have an image on disk (validation ids also a label), no id may be in two sets, and the labeled
+    images are decoded: all of them if they are at most 200, else those of the first batch. Labels of unlabeled images
+    are never opened.
+
+    Args:
+        config: The run.
+        split: Its split.
+        images: Its training images; what is decoded here stays in them if they keep it.
+        validation_ids: Ids of the validation part; None takes the data set's list, an empty sequence skips them.
+
+    Returns:
+        Warnings, one sentence each: what is allowed but rarely meant.
+
+    Raises:
+        FplError: The first thing that is wrong, with its file.
+    """
+    spec, root = images.spec, images.root
+    ids = spec.list_ids(root, "val") if validation_ids is None else list(validation_ids)
+    check_split(split, root=root, validation_ids=ids)
+    check_validation_files(spec, root, ids)
+
+    labeled, batch = split.labeled, config.data.labeled_batch
+    decode_all = len(labeled) <= DECODE_ALL
+    order = Order(config.seed, 0, len(labeled))
+    chosen = labeled if decode_all else [labeled[order.index(position)] for position in range(batch)]
+    histogram = np.zeros(256, dtype=np.int64)
+    for image_id in chosen:
+        images.image(image_id)
+        histogram += np.bincount(images.label(image_id).ravel(), minlength=256)
+    if split.unlabeled:
+        images.image(split.unlabeled[0])
+
+    warnings = []
+    if len(labeled) < batch:
+        warnings.append(f"{len(labeled)} labeled images are fewer than the batch of {batch}: images repeat within it")
+    if not histogram[: spec.num_classes].any():
+        warnings.append(f"all label pixels of {len(chosen)} labeled images are {IGNORE} (ignore)")
+    elif decode_all:
+        absent = [name for name, count in zip(spec.class_names, histogram, strict=False) if not count]
+        if absent:
+            warnings.append(f"never seen in {len(chosen)} labeled images: {', '.join(absent)}")
+        if spec.num_classes > 2 and len(absent) == spec.num_classes - 1 and histogram[0]:
+            warnings.append("the labels hold only class 0 and ignore: is this a binary mask with 0 and 255?")
+    return warnings

@@ -1,0 +1,74 @@
+"""Images and full-size labels for validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fpl.data.lists import enumerate_briefly
+from fpl.data.read import Images
+from fpl.data.spec import DatasetSpec
+from fpl.errors import FplError
+
+
+class ValidationSet:
+    """Iterable over (id, image, label) of a data set's validation part, in the order of its list.
+
+    image: uint8 [3, h, w], reduced by `downscale`; label: uint8 [H, W] at its own size, 0..C-1 or 255, so that every
+    pixel of the original label counts.
+
+    Args:
+        spec: The data set.
+        root: Its root folder (`find_root`).
+        downscale: See `Images`.
+        rank: Number of this worker: it gets the images rank, rank + world_size, ...
+        world_size: Number of workers.
+        keep: Keep decoded arrays in memory for the next pass.
+
+    Raises:
+        FplError: An image or a label is missing; the message has its name.
+    """
+
+    def __init__(
+        self,
+        spec: DatasetSpec,
+        root: Path,
+        downscale: int = 1,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        keep: bool = False,
+    ) -> None:
+        ids = spec.list_ids(root, "val")
+        check_validation_files(spec, root, ids)
+        self.total = len(ids)
+        self.ids = tuple(ids[rank::world_size])
+        self.images = Images(spec, root, "val", downscale, keep)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        for image_id in self.ids:
+            image = torch.from_numpy(self.images.image(image_id)).permute(2, 0, 1).contiguous()
+            yield image_id, image, torch.from_numpy(self.images.full_label(image_id))
+
+
+def check_validation_files(spec: DatasetSpec, root: Path, ids: list[str]) -> None:
+    """Refuse validation ids without image or label on disk: without labels a score would be 0 and mean nothing.
+
+    Raises:
+        FplError: Names the ids and the first path.
+    """
+    for image_id in ids:
+        spec.image_path(root, "val", image_id)
+    missing = [image_id for image_id in ids if not spec.label_path(root, "val", image_id).is_file()]
+    if missing:
+        raise FplError(
+            f"{len(missing)} of {len(ids)} validation images have no label: {enumerate_briefly(missing)}",
+            where=str(spec.label_path(root, "val", missing[0])),
+            hint=f"validation needs them all; expected {spec.layout.description}",
+        )

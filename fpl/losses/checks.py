@@ -1,0 +1,79 @@
+"""Argument checks and dtype rules that every loss of this package shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def to_compute(tensor: Tensor) -> Tensor:
+    """Cast to the precision that losses are computed in: float64 stays, other floats become float32."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise ValueError unless ``value`` is one of ``allowed``."""
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
+
+
+def check_range(name: str, value: float, allowed: str, inside: bool) -> None:
+    """Raise ValueError that names the allowed range unless ``inside``."""
+    if not inside:
+        raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
+
+
+def check_scores(name: str, scores: Tensor) -> None:
+    """Raise ValueError unless ``scores`` is a floating-point [B, C, *spatial] tensor with C >= 2."""
+    if not scores.is_floating_point():
+        raise ValueError(f"{name} has dtype {scores.dtype}; allowed: floating point")
+    if scores.ndim < 2 or scores.shape[1] < 2:
+        raise ValueError(f"{name} has shape {list(scores.shape)}; allowed: [B, C, *spatial] with C >= 2")
+
+
+def check_pair(student_logits: Tensor, teacher_logits: Tensor) -> None:
+    """Raise ValueError unless both are [B, C, *spatial] scores of one shape."""
+    check_scores("student_logits", student_logits)
+    check_scores("teacher_logits", teacher_logits)
+    if student_logits.shape != teacher_logits.shape:
+        raise ValueError(
+            f"teacher_logits has shape {list(teacher_logits.shape)}; "
+            f"allowed: that of student_logits, {list(student_logits.shape)}"
+        )
+
+
+def check_map(name: str, values: Tensor, scores: Tensor) -> None:
+    """Raise ValueError unless ``values`` holds one number for each pixel of ``scores``."""
+    expected = [scores.shape[0], *scores.shape[2:]]
+    if list(values.shape) != expected:
+        raise ValueError(f"{name} has shape {list(values.shape)}; allowed: [B, *spatial] = {expected}")
+
+
+def counted_pixels(weight_map: Tensor) -> Tensor:
+    """Tell which pixels of a weight map take part: those whose weight is not zero (or below).
+
+    A NaN weight takes part, so that it reaches the loss and is seen.
+    """
+    return ~(weight_map <= 0)
+
+
+def only_counted(student: Tensor, counted: Tensor) -> Tensor:
+    """Put zeros in place of the logits of the pixels that do not count.
+
+    Multiplying the loss by a zero weight is not enough: 0 * NaN is NaN, in the value and again in the gradient.
+    """
+    return torch.where(counted.unsqueeze(1), student, torch.zeros((), dtype=student.dtype, device=student.device))
+
+
+def poison(per_pixel: Tensor, top: Tensor) -> Tensor:
+    """Make the loss (and its gradient) NaN where the teacher is NaN or infinite, and leave it as it is elsewhere.
+
+    A diverged teacher can still have an argmax or a rank; without this the student would learn it in silence.
+
+    Args:
+        per_pixel: Losses [B, *spatial].
+        top: The teacher's largest logit of each pixel [B, *spatial]; NaN if any logit of the pixel is.
+    """
+    return per_pixel * (top * 0 + 1)

@@ -1,0 +1,9 @@
+"""The methods by the name that `[method] name` gives."""
+
+from fpl.methods.base import Clock, Losses, Method
+from fpl.methods.cps import Cps
+from fpl.methods.supervised import Supervised
+
+METHODS: dict[str, type[Method]] = {"supervised": Supervised, "cps": Cps}
+
+__all__ = ["METHODS", "Clock", "Losses", "Method"]

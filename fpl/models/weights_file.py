@@ -1,0 +1,127 @@
+"""Reading a weights file: plain tensors under the backbone's own names, whatever tool wrote it.
+
+A file is only ever read as data (`weights_only=True` or safetensors): it cannot run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fpl.errors import FplError
+from fpl.models.efficientnet import INSTALL_HINT, timm_name
+
+STEM_NEEDED = "a deep stem of three 3x3 convolutions with 64, 64 and 128 channels"
+_WRAPPERS = ("state_dict", "model")
+_PARALLEL_PREFIX = "module."
+# Layers behind the backbone: classifiers of the ImageNet model.
+_CLASSIFIER = ("fc.", "classifier.", "head.")
+_CLASSIFIER_LITE = ("conv_head.", "bn2.", "_conv_head.", "_bn1.", "_fc.", *_CLASSIFIER)
+# The deep stem as three named convolutions, the third norm being the one that follows the stem.
+_THREE_CONVOLUTIONS = {
+    "conv1": "conv1.0",
+    "bn1": "conv1.1",
+    "conv2": "conv1.3",
+    "bn2": "conv1.4",
+    "conv3": "conv1.6",
+    "bn3": "bn1",
+}
+
+
+def file_sha256(path: Path) -> str:
+    """Compute the SHA-256 of a file as 64 hex digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    """Read a .safetensors file or a file of `torch.save` and strip what training tools wrap around the tensors.
+
+    `{"state_dict": ...}` and `{"model": ...}` are opened, the prefix `module.` is dropped, values that are no tensors
+    are left out.
+
+    Raises:
+        FplError: If the file is damaged, holds anything but plain data, or holds no tensors.
+    """
+    content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    for wrapper in _WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    found = content.items() if isinstance(content, Mapping) else ()
+    state = {str(name).removeprefix(_PARALLEL_PREFIX): value for name, value in found if isinstance(value, Tensor)}
+    if not state:
+        raise FplError("holds no tensors under parameter names", where=str(path), hint="a state dict is needed")
+    return state
+
+
+def backbone_names(state: Mapping[str, Tensor], backbone: str) -> dict[str, Tensor]:
+    """Rename tensors to the backbone's own state-dict names and drop the classifier of the ImageNet model.
+
+    Args:
+        state: Tensors under the names of the file.
+        backbone: Value of `model.backbone`.
+    """
+    if backbone == "efficientnet_lite0":
+        kept = {name: value for name, value in state.items() if not name.startswith(_CLASSIFIER_LITE)}
+        return {f"trunk.{timm_name(name.removeprefix('trunk.'))}": value for name, value in kept.items()}
+    kept = {name: value for name, value in state.items() if not name.startswith(_CLASSIFIER)}
+    if backbone.startswith("resnet") and "conv3.weight" in kept:
+        return {_stem_name(name): value for name, value in kept.items()}
+    return kept
+
+
+def stem_problem(state: Mapping[str, Tensor]) -> str | None:
+    """Say which other stem a ResNet file holds, or None if it is the right one or no stem can be told.
+
+    Args:
+        state: Tensors under the backbone's names.
+    """
+    if "conv1.weight" in state:
+        size = state["conv1.weight"].shape
+        return f"holds a ResNet with a single {size[-2]}x{size[-1]} convolution of {size[0]} channels as stem"
+    convolutions = ("conv1.0.weight", "conv1.3.weight", "conv1.6.weight")
+    if not all(name in state for name in convolutions):
+        return None
+    widths = tuple(state[name].shape[0] for name in convolutions)
+    if widths == (64, 64, 128):
+        return None
+    listed = "-".join(map(str, widths))
+    return f"holds a ResNet with a {listed} deep stem" + (' (the Gluon "v1c" type)' if widths == (32, 32, 64) else "")
+
+
+def _stem_name(name: str) -> str:
+    layer, _, tensor = name.partition(".")
+    return f"{_THREE_CONVOLUTIONS.get(layer, layer)}.{tensor}"
+
+
+def _read_torch(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file can raise anything: zip, pickle, end-of-file and runtime errors
+        raise _unreadable(path, error) from error
+
+
+def _read_safetensors(path: Path) -> Any:
+    try:
+        reader = importlib.import_module("safetensors.torch")
+    except ImportError as error:
+        raise FplError("needs the package safetensors", where=str(path), hint=INSTALL_HINT) from error
+    try:
+        return reader.load_file(path, device="cpu")
+    except Exception as error:  # as above
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> FplError:
+    reason = (str(error).splitlines() or [""])[0][:200]
+    return FplError(
+        f"cannot be read as plain tensors ({type(error).__name__}: {reason})",
+        where=str(path),
+        hint="the file is damaged or incomplete, or holds code: fetch it again",
+    )

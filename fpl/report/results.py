@@ -1,0 +1,119 @@
+"""Runs and scores as tables on the terminal or as CSV."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from fpl.errors import FplError
+from fpl.files import write_atomic
+from fpl.store.read import load_results
+from fpl.store.schema import METRICS
+from fpl.text import duration
+
+DEFAULT_COLUMNS = ("run_id", "data.split.fraction", "seed", "train.steps")
+
+
+def print_results(out: Path, query: str | None, columns: str | None, csv: Path | None) -> None:
+    """Print the runs in a store, or write them as CSV.
+
+    Args:
+        out: Folder of the store.
+        query: pandas expression over the columns of `Results.runs`; dotted names go in backticks.
+        columns: Names separated by commas, `all`, or None for a choice.
+        csv: File to write instead of printing.
+
+    Raises:
+        FplError: No results, a query that pandas refuses, or an unknown column.
+    """
+    results = load_results(out)
+    frame = results.runs
+    if query:
+        try:
+            frame = frame.query(query)
+        except Exception as error:
+            # pandas raises almost anything from query: SyntaxError, NameError, TypeError, its own classes ...
+            raise FplError(
+                f"pandas cannot evaluate {query!r}: {error}",
+                where="--query",
+                hint="dotted names need backticks: `loss.kind` == 'fpl'; `fpl results --columns all` shows the names",
+            ) from None
+        if not isinstance(frame, pd.DataFrame):
+            raise FplError(f"{query!r} is no condition", where="--query", hint="write one: seed == 0")
+    chosen = frame[_columns(frame, columns, everything=csv is not None)]
+    if csv:
+        buffer = io.StringIO()
+        chosen.to_csv(buffer, index=False)
+        write_atomic(csv, buffer.getvalue().encode())
+        print(f"{len(chosen)} runs in {csv}")
+        return
+    console = _console()
+    console.print(_table(chosen))
+    console.print(f"{len(chosen)} of {len(results.runs)} runs in {out}; mIoU in percent")
+    for warning in results.warnings():
+        console.print(f"warning: {warning}")
+
+
+def _columns(frame: pd.DataFrame, columns: str | None, *, everything: bool) -> list[str]:
+    if columns == "all" or (columns is None and everything):
+        return list(frame.columns)
+    if columns is None:
+        measured = [name for name in METRICS if name.startswith("miou") and frame[name].notna().any()]
+        return [*DEFAULT_COLUMNS, *measured, "constant_miou", "train_seconds"]
+    wanted = [name.strip() for name in columns.split(",")]
+    if unknown := [name for name in wanted if name not in frame]:
+        raise FplError(
+            f"no column {', '.join(unknown)}", where="--columns", hint=f"there are: {', '.join(frame.columns)}"
+        )
+    return wanted
+
+
+def print_run(out: Path, run_id: str) -> None:
+    """Print what one finished run reached, beside what predicting one class everywhere would have."""
+    results = load_results(out)
+    run = results.runs.query("run_id == @run_id").to_dict("records")[0]
+    reached = [f"{name} {run[name]:.2f} %" for name in METRICS if name.startswith("miou") and pd.notna(run[name])]
+    console = _console()
+    console.print(f"{run_id}: {', '.join(reached)} (best at step {run['best_step']})")
+    console.print(
+        f"a constant prediction ({run['constant_class']}) would reach {run['constant_miou']:.2f} %; "
+        f"trained for {duration(run['train_seconds'])} on {run['device']}; results in {out}"
+    )
+
+
+def print_scores(
+    title: str, miou: float, pixel_accuracy: float, iou: Mapping[str, float], csv: Path | None = None
+) -> None:
+    """Print mIoU, pixel accuracy and the IoU of every class (all in percent); also as CSV if asked."""
+    frame = pd.DataFrame({"class": list(iou), "iou": list(iou.values())})
+    console = _console()
+    console.print(_table(frame))
+    console.print(f"mIoU {miou:.2f} %, pixel accuracy {pixel_accuracy:.2f} %: {title}")
+    if csv:
+        write_atomic(csv, frame.to_csv(index=False).encode())
+
+
+def _table(frame: pd.DataFrame) -> Table:
+    table = Table(header_style="bold")
+    for name in frame.columns:
+        table.add_column(str(name), justify="right" if pd.api.types.is_numeric_dtype(frame[name]) else "left")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(_cell(value) for value in row))
+    return table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return "-" if pd.isna(value) else f"{value:.2f}"
+    return "-" if value is None else str(value)
+
+
+def _console() -> Console:
+    # A pipe or file has no width: let the lines be as long as they are.
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    return console if console.is_terminal else Console(highlight=False, markup=False, soft_wrap=True, width=400)

@@ -1,0 +1,116 @@
+"""Reading results: four pandas frames from a folder of Parquet files."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fpl.config.compose import flatten
+from fpl.errors import FplError
+from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, METRICS, RUNS, SCHEMAS
+
+
+class Results:
+    """The results in one folder; every frame is read when first asked for.
+
+    Args:
+        folder: Folder that `fpl train --out` or a later command wrote.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """One row a run: `run_id`, every configuration field as a dotted column, metrics in percent, provenance."""
+        raw = self._read(RUNS)
+        config = [flatten(json.loads(text)) for text in raw["config"]]
+        columns = pd.DataFrame(config, index=raw.index).drop(columns="schema", errors="ignore")
+        frame = pd.concat(
+            [raw[["run_id", "digest"]], columns, raw.drop(columns=["run_id", "digest", "config"])], axis=1
+        )
+        return frame.sort_values("run_id", ignore_index=True)
+
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """One row per run and logged step, metrics as columns; NaN where a metric was not logged at that step."""
+        long = self._read(HISTORY)
+        wide = long.pivot_table(index=["run_id", "step"], columns="metric", values="value", aggfunc="last")
+        wide.columns.name = None
+        return wide.reset_index()
+
+    @cached_property
+    def classes(self) -> pd.DataFrame:
+        """One row per run, choice of weights (`last`, `best`) and class: IoU in percent and pixel counts."""
+        return self._read(CLASSES)
+
+    @cached_property
+    def fuzziness(self) -> pd.DataFrame:
+        """K statistics per run, logged step and direction of the pixel loss."""
+        return self._read(FUZZINESS)
+
+    def warnings(self) -> list[str]:
+        """What a reader of these results should know before trusting them."""
+        found = []
+        frame = self.runs
+        metrics = [name for name in METRICS if name in frame and frame[name].notna().any()]
+        if metrics and len(frame) > 1:
+            for _, group in frame.groupby(metrics, dropna=False):
+                if group["digest"].nunique() > 1:
+                    found.append(
+                        f"equal to the last bit although configured differently: {', '.join(group['run_id'])}; "
+                        "a setting may not have reached the training"
+                    )
+        return found
+
+    def _read(self, table: str) -> pd.DataFrame:
+        schema = SCHEMAS[table]
+        parts = []
+        for path in sorted((self.folder / table).glob("*.parquet")):
+            try:
+                parts.append(pq.read_table(path))
+            except (pa.ArrowException, OSError) as error:
+                raise FplError(
+                    f"cannot be read as Parquet: {error}", where=str(path), hint="remove the file and run it again"
+                ) from None
+        unified = [_with_schema(part, schema) for part in parts]
+        merged = pa.concat_tables(unified) if unified else schema.empty_table()
+        frame: pd.DataFrame = merged.to_pandas()
+        return frame
+
+
+def _with_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A file of an older version lacks columns: they become null; extra ones are left out."""
+    columns: list[Any] = [
+        part.column(field.name).cast(field.type) if field.name in part.column_names else pa.nulls(len(part), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def load_results(folder: Path | str) -> Results:
+    """Open a folder of results.
+
+    Args:
+        folder: For example `results/demo`.
+
+    Returns:
+        Frames `.runs`, `.history`, `.classes`, `.fuzziness`.
+
+    Raises:
+        FplError: There is no such folder, or it holds no results.
+    """
+    path = Path(folder)
+    if not (path / RUNS).is_dir():
+        raise FplError(
+            "no results here" if path.is_dir() else "no such folder",
+            where=str(path),
+            hint="name the folder that `fpl train --out` wrote",
+        )
+    return Results(path)

@@ -1,0 +1,81 @@
+"""Columns of the Parquet files: one explicit schema per table, so that files of different runs always fit together."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+RUNS, HISTORY, CLASSES, FUZZINESS = "runs", "history", "classes", "fuzziness"
+
+# mIoU in percent, named by protocol and by which weights were evaluated.
+PROTOCOLS = ("sliding", "whole")
+CHOICES = ("last", "best")
+METRICS = tuple(
+    f"{metric}_{protocol}_{choice}"
+    for metric in ("miou", "pixel_accuracy")
+    for protocol in PROTOCOLS
+    for choice in CHOICES
+)
+
+SCHEMAS: dict[str, pa.Schema] = {
+    # One row a run; its existence says that the run is done. `config` is the canonical JSON and becomes dotted columns.
+    RUNS: pa.schema(
+        [
+            ("run_id", pa.string()),
+            ("digest", pa.string()),
+            ("config", pa.string()),
+            *((name, pa.float64()) for name in METRICS),
+            ("best_step", pa.int64()),
+            ("constant_class", pa.string()),
+            ("constant_miou", pa.float64()),
+            ("labeled_images", pa.int64()),
+            ("unlabeled_images", pa.int64()),
+            ("validation_images", pa.int64()),
+            ("pixels_counted", pa.int64()),
+            ("train_seconds", pa.float64()),
+            ("finished_at", pa.string()),
+            ("device", pa.string()),
+            ("workers", pa.int64()),
+            ("threads", pa.int64()),
+            ("weights_source", pa.string()),
+            ("weights_sha256", pa.string()),
+            ("fpl_version", pa.string()),
+            ("commit", pa.string()),
+            ("python", pa.string()),
+            ("torch", pa.string()),
+            ("cuda", pa.string()),
+            ("warnings", pa.list_(pa.string())),
+        ]
+    ),
+    # Long form: any method may log any term.
+    HISTORY: pa.schema(
+        [("run_id", pa.string()), ("step", pa.int64()), ("metric", pa.string()), ("value", pa.float64())]
+    ),
+    CLASSES: pa.schema(
+        [
+            ("run_id", pa.string()),
+            ("choice", pa.string()),
+            ("class_index", pa.int64()),
+            ("class_name", pa.string()),
+            ("iou", pa.float64()),
+            ("label_pixels", pa.int64()),
+            ("predicted_pixels", pa.int64()),
+            ("right_pixels", pa.int64()),
+        ]
+    ),
+    # One row per logged step and direction of the pixel loss.
+    FUZZINESS: pa.schema(
+        [
+            ("run_id", pa.string()),
+            ("step", pa.int64()),
+            ("direction", pa.string()),
+            ("pixels", pa.int64()),
+            ("mean_k", pa.float64()),
+            ("share_k1", pa.float64()),
+            ("mean_weight", pa.float64()),
+            ("mean_fuzzy_loss", pa.float64()),
+            ("mean_weighted_loss", pa.float64()),
+            ("mean_cross_entropy", pa.float64()),
+            ("k_histogram", pa.list_(pa.int64())),
+        ]
+    ),
+}

@@ -1,0 +1,60 @@
+"""Writing a finished run: one atomic Parquet file per table, the row of `runs` last."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fpl.files import write_atomic
+from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS, SCHEMAS
+
+Row = Mapping[str, Any]
+
+
+def write_run(out: Path, row: Row, history: Sequence[Row], classes: Sequence[Row], fuzziness: Sequence[Row]) -> Path:
+    """Put a finished run into the store at `out`.
+
+    Args:
+        out: Folder of the store.
+        row: Columns of `runs`; those left out are null.
+        history: One mapping per logged step: `step` and any metrics.
+        classes: Rows of `classes` without `run_id`.
+        fuzziness: Rows of `fuzziness` without `run_id`.
+
+    Returns:
+        The file of the `runs` row. It is written after the others: where it exists, they do.
+    """
+    run_id = row["run_id"]
+    long = [
+        {"step": entry["step"], "metric": metric, "value": float(value)}
+        for entry in history
+        for metric, value in entry.items()
+        if metric != "step"
+    ]
+    for table, rows in ((HISTORY, long), (CLASSES, classes), (FUZZINESS, fuzziness)):
+        write_table(out / table / f"{run_id}.parquet", table, [{"run_id": run_id, **entry} for entry in rows])
+    path = run_path(out, run_id)
+    write_table(path, RUNS, [row])
+    return path
+
+
+def run_path(out: Path, run_id: str) -> Path:
+    """File whose existence says that the run is done."""
+    return out / RUNS / f"{run_id}.parquet"
+
+
+def write_table(path: Path, table: str, rows: Sequence[Row]) -> None:
+    """Write rows under the table's schema; an unknown column is a programming error."""
+    schema = SCHEMAS[table]
+    unknown = {name for row in rows for name in row} - set(schema.names)
+    if unknown:
+        raise KeyError(f"table {table} has no columns {sorted(unknown)}")
+    columns = {name: [row.get(name) for row in rows] for name in schema.names}
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns, schema=schema), buffer, compression="zstd")
+    write_atomic(path, buffer.getvalue())

@@ -1,0 +1,1 @@
+"""Which runs are needed, and what carries them out."""

@@ -1,0 +1,175 @@
+"""One run in this process: from a configuration and places on disk to a row in the store.
+
+Under `torchrun` (or any launcher that sets RANK and WORLD_SIZE) the same function runs in every worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import filelock
+import torch
+import torch.distributed as dist
+
+from fpl.config.schema import RunConfig, worker_problem
+from fpl.data.validation import ValidationSet
+from fpl.errors import FplError
+from fpl.store.write import run_path
+from fpl.sweep.prepare import Places, Prepared, fits_in_memory, prepare
+from fpl.sweep.record import write_outcome
+from fpl.train.checkpoint import CheckpointFolder
+from fpl.train.loop import Run, RunData
+from fpl.train.progress import Progress
+from fpl.train.runtime import State, Verdict, Workers, select_device, worker_group
+from fpl.train.state import LoopOptions, Outcome
+
+
+class LocalContext:
+    """The loop's context when nobody but this process (or its `torchrun` siblings) is involved."""
+
+    def __init__(self, workers: Workers, device: torch.device, folder: CheckpointFolder) -> None:
+        self.rank, self.world_size, self.device = workers.rank, workers.world_size, device
+        self.folder = folder
+
+    def latest(self) -> State | None:
+        """The newest complete checkpoint, read by every rank."""
+        return self.folder.latest()
+
+    def report(self, step: int, metrics: dict[str, float], state: State | None) -> Verdict:
+        """Rank 0 writes the checkpoint; nobody goes on before it is safe."""
+        if state is not None and self.rank == 0:
+            self.folder.save_step(step, state)
+        if self.world_size > 1:
+            dist.barrier()
+        return Verdict.GO
+
+
+def run_local(
+    config: RunConfig,
+    places: Places,
+    *,
+    device: str = "auto",
+    options: LoopOptions | None = None,
+    tensorboard: bool = False,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Train one run, or find it done, and return the file of its row in the store.
+
+    The same call after a kill continues from the newest checkpoint.
+
+    Args:
+        config: The run; the digests of its split may still be unset.
+        places: Folders.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        options: How the loop is carried out.
+        tensorboard: Also write event files under `out/tensorboard/RUN_ID`.
+        say: Takes lines for the user, on rank 0.
+    """
+    prepared = prepare(config, places)
+    done = run_path(places.out, prepared.run_id)
+    where = select_device(device)
+    with worker_group(where) as workers:
+        if workers.rank > 0:
+            say = _nothing
+        if problem := worker_problem(prepared.config, workers.world_size):
+            raise FplError(problem, where=f"{workers.world_size} workers")
+        if done.exists():
+            say(f"{prepared.run_id} is done: {done}")
+            return done
+        for warning in prepared.warnings:
+            say(f"warning: {warning}")
+        folder = CheckpointFolder(places.checkpoints(prepared.run_id), say)
+        with (
+            _lock(folder.folder, workers),
+            _tensorboard(places.out / "tensorboard" / prepared.run_id, tensorboard) as log,
+        ):
+            options = replace(options or LoopOptions(), on_metrics=log)
+            say(f"{prepared.run_id}: {_headline(prepared, workers, where)}")
+            outcome = _train(prepared, LocalContext(workers, where, folder), options, folder)
+            if not outcome.finished:
+                raise FplError(
+                    f"stopped at step {outcome.step} of {prepared.config.train.steps}",
+                    where=prepared.run_id,
+                    hint="the same command continues",
+                )
+            if workers.rank == 0:
+                write_outcome(places.out, prepared, outcome, workers, where, options)
+                folder.drop_steps()
+        return done
+
+
+def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, folder: CheckpointFolder) -> Outcome:
+    config, spec, root = prepared.config, prepared.spec, prepared.root
+    keep = fits_in_memory(spec, root, config, "val")
+    validation = ValidationSet(
+        spec, root, config.data.downscale, rank=context.rank, world_size=context.world_size, keep=keep
+    )
+    data = RunData(prepared.split, prepared.images, validation)
+    progress = Progress(config.train.steps, quiet=context.rank > 0)
+    return Run(config, data, context, options, folder, progress).train()
+
+
+@contextlib.contextmanager
+def _lock(folder: Path, workers: Workers) -> Iterator[None]:
+    """Keep a second process off the same run. The lock ends with the process, however it ends."""
+    if workers.rank > 0:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise FplError(
+            "another process is training this run", where=str(folder), hint="wait for it, or give another --out"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _tensorboard(folder: Path, wanted: bool) -> Iterator[Callable[[int, dict[str, float]], None]]:
+    if not wanted:
+        yield lambda step, metrics: None
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise FplError(
+            "TensorBoard is not installed", where="--tensorboard", hint="pip install 'fpl[tensorboard]'"
+        ) from None
+    with SummaryWriter(folder) as writer:
+
+        def log(step: int, metrics: dict[str, float]) -> None:
+            for name, value in metrics.items():
+                writer.add_scalar(name, value, step)
+
+        yield log
+
+
+def _headline(prepared: Prepared, workers: Workers, device: torch.device) -> str:
+    split, config = prepared.split, prepared.config
+    shared = f" on {workers.world_size} workers" if workers.world_size > 1 else ""
+    data, steps = config.data, config.train.steps
+    passes = f"{epochs(steps, data.labeled_batch, len(split.labeled)):.1f} passes over the labeled"
+    if data.unlabeled_batch:
+        passes += f", {epochs(steps, data.unlabeled_batch, len(split.unlabeled)):.1f} over the unlabeled"
+    return (
+        f"{len(split.labeled)} labeled + {len(split.unlabeled)} unlabeled images of {prepared.spec.name} "
+        f"({split.family} {split.fraction}, {split.labeled_digest}/{split.unlabeled_digest}), "
+        f"{steps} steps ({passes} images) on {device}{shared}"
+    )
+
+
+def epochs(steps: int, batch: int, images: int) -> float:
+    """Passes over a list of `images` that `steps` of `batch` images make. The published CPS schedules count them so."""
+    return steps * batch / images
+
+
+def _nothing(text: str) -> None:
+    """What ranks above 0 say."""

@@ -1,0 +1,87 @@
+"""Everything a run needs, found and checked before anything expensive starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fpl.config.compose import run_id
+from fpl.config.schema import RunConfig, warnings_of
+from fpl.data.check import check_data
+from fpl.data.read import Images, read_size
+from fpl.data.spec import DatasetSpec, find_root, get_spec
+from fpl.data.splits import Split, resolve_split
+from fpl.errors import FplError
+from fpl.models.pretrained import find_pretrained
+
+# Decoded images are kept in memory when the whole part needs less than this.
+KEEP_BYTES = 2 * 2**30
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders that a run reads and writes.
+
+    Attributes:
+        out: The store: Parquet tables, checkpoints, TensorBoard files.
+        data_root: Folder that holds the data sets, or one data set itself.
+        splits_root: Folder of the split lists.
+        weights_dir: Folder of pretrained weights, or None for the default search.
+    """
+
+    out: Path
+    data_root: Path
+    splits_root: Path
+    weights_dir: Path | None = None
+
+    def checkpoints(self, identity: str) -> Path:
+        """Folder of one run's checkpoints."""
+        return self.out / "checkpoints" / identity
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run whose inputs have been found and checked."""
+
+    config: RunConfig
+    run_id: str
+    spec: DatasetSpec
+    root: Path
+    split: Split
+    images: Images
+    warnings: tuple[str, ...]
+
+
+def prepare(config: RunConfig, places: Places) -> Prepared:
+    """Find and check everything the run needs before anything expensive starts.
+
+    Raises:
+        FplError: Data or split missing or wrong, or the class count of the configuration is not the data set's.
+    """
+    spec = get_spec(config.data.dataset)
+    if config.data.num_classes != spec.num_classes:
+        raise FplError(
+            f"data.num_classes = {config.data.num_classes}, but {spec.name} has {spec.num_classes} classes",
+            where="data.num_classes",
+        )
+    config, split = resolve_split(config, places.splits_root)
+    config = pin_weights(config, places.weights_dir)
+    root = find_root(spec, places.data_root)
+    images = Images(spec, root, "train", config.data.downscale, keep=fits_in_memory(spec, root, config, "train"))
+    found = check_data(config, split, images)
+    return Prepared(config, run_id(config), spec, root, split, images, (*warnings_of(config), *found))
+
+
+def pin_weights(config: RunConfig, weights_dir: Path | None) -> RunConfig:
+    """Fill in the checksum of the pretrained file, so that another file makes another run."""
+    if config.model.pretrained == "none":
+        return config
+    _, sha256 = find_pretrained(config.model, weights_dir)
+    return config.model_copy(update={"model": config.model.model_copy(update={"pretrained_sha256": sha256})})
+
+
+def fits_in_memory(spec: DatasetSpec, root: Path, config: RunConfig, part: str) -> bool:
+    """Whether a decoded part (image and label, a byte per channel) stays under `KEEP_BYTES`, by its first image."""
+    ids = spec.list_ids(root, part)
+    height, width = read_size(spec.image_path(root, part, ids[0]))
+    return len(ids) * 4 * height * width // config.data.downscale**2 < KEEP_BYTES

@@ -1,0 +1,162 @@
+"""Validation: predictions over a whole set into one confusion matrix, and mIoU from that.
+
+mIoU is in percent everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fpl.config.schema import SMALLEST_CROP, EvalConfig
+from fpl.data.augment import normalise
+from fpl.train.runtime import Workers
+
+Predict = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a confusion matrix says.
+
+    Attributes:
+        miou: Mean over classes, in percent.
+        iou: Per class in percent; NaN for a class that neither label nor prediction holds, under `absent = "skip"`.
+        pixel_accuracy: Share of right pixels, in percent.
+        pixels: Pixels counted: those with a valid label.
+    """
+
+    miou: float
+    iou: tuple[float, ...]
+    pixel_accuracy: float
+    pixels: int
+
+
+def scores(confusion: NDArray[np.int64], absent: str = "skip") -> Scores:
+    """Scores of a `[C, C]` confusion matrix (rows: label, columns: prediction).
+
+    Args:
+        confusion: Pixel counts over the whole set.
+        absent: "skip" leaves a class without union out of the mean (CPS), "zero" counts it 0 (AEL).
+    """
+    right = np.diag(confusion).astype(np.float64)
+    union = confusion.sum(0) + confusion.sum(1) - np.diag(confusion)
+    missing = math.nan if absent == "skip" else 0.0
+    iou = np.where(union > 0, 100.0 * right / np.maximum(union, 1), missing)
+    pixels = int(confusion.sum())
+    present = iou[~np.isnan(iou)]
+    return Scores(
+        miou=float(present.mean()) if present.size else math.nan,
+        iou=tuple(float(value) for value in iou),
+        pixel_accuracy=float(100.0 * right.sum() / pixels) if pixels else math.nan,
+        pixels=pixels,
+    )
+
+
+def confusion_matrix(prediction: Tensor, label: Tensor, num_classes: int) -> Tensor:
+    """Counts `[C, C]` (rows: label) of one image; labels outside 0..C-1 fall into a row that is dropped."""
+    row = label.to(torch.int64).clamp(0, num_classes)
+    flat = row * num_classes + prediction.to(torch.int64)
+    counts = torch.bincount(flat.reshape(-1), minlength=num_classes * (num_classes + 1))
+    return counts.view(num_classes + 1, num_classes)[:num_classes]
+
+
+def constant_miou(confusion: NDArray[np.int64], absent: str = "skip") -> tuple[int, float]:
+    """The best that predicting one class everywhere reaches on the labels counted in `confusion`: class and mIoU."""
+    labels = confusion.sum(1)
+    best = int(labels.argmax())
+    constant = np.zeros_like(confusion)
+    constant[:, best] = labels
+    return best, scores(constant, absent).miou
+
+
+@torch.inference_mode()
+def evaluate(
+    predict: Predict,
+    samples: Iterable[tuple[str, Tensor, Tensor]],
+    protocol: EvalConfig,
+    crop: tuple[int, int],
+    num_classes: int,
+    device: torch.device,
+    workers: Workers,
+    on_image: Callable[[int], None] = lambda done: None,
+) -> NDArray[np.int64]:
+    """Confusion matrix over all samples of all workers.
+
+    Args:
+        predict: Logits `[1, C, h, w]` of a normalised image `[1, 3, h, w]`, the network being in eval mode.
+        samples: This worker's `(id, image uint8 [3, h, w], label uint8 [H, W])`; the label may be larger than the
+            image (`data.downscale`): logits are then enlarged, so that every labeled pixel counts.
+        protocol: Sliding or whole.
+        crop: Window of the sliding protocol.
+        num_classes: C.
+        device: Where to predict.
+        workers: Those among whom the samples are shared.
+        on_image: Called with the number of images done.
+    """
+    total = torch.zeros(num_classes, num_classes, dtype=torch.int64, device=device)
+    for done, (_, image, label) in enumerate(samples, start=1):
+        logits = predict_logits(predict, image.to(device), protocol, crop)
+        prediction = class_map(logits, (label.shape[-2], label.shape[-1]))
+        total += confusion_matrix(prediction, label.to(device), num_classes)
+        on_image(done)
+    counts: NDArray[np.int64] = workers.total(total).cpu().numpy()
+    return counts
+
+
+def class_map(logits: Tensor, size: tuple[int, int]) -> Tensor:
+    """Classes `[H, W]` from logits `[1, C, h, w]`, enlarged bilinearly (align_corners) where the sizes differ."""
+    if (logits.shape[-2], logits.shape[-1]) != size:
+        logits = F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=True)
+    # max is several times faster than argmax on a CPU and gives the same indices.
+    return logits.max(dim=1).indices[0]
+
+
+def predict_logits(predict: Predict, image: Tensor, protocol: EvalConfig, crop: tuple[int, int]) -> Tensor:
+    """Scores `[1, C, h, w]` of one uint8 image `[3, h, w]` under a protocol."""
+    valid = torch.ones(1, *image.shape[-2:], dtype=torch.bool, device=image.device)
+    normalised = normalise(image.unsqueeze(0), valid)
+    if protocol.protocol == "whole":
+        return _padded(predict, normalised, (SMALLEST_CROP, SMALLEST_CROP), protocol.combine)
+    return _sliding(predict, normalised, crop, protocol)
+
+
+def _padded(predict: Predict, image: Tensor, least: tuple[int, int], combine: str) -> Tensor:
+    """Predict on an image padded with zeros, evenly on both sides, to at least a size; the margin is cut off."""
+    height, width = image.shape[-2:]
+    below, right = max(0, least[0] - height), max(0, least[1] - width)
+    top, left = below // 2, right // 2
+    padded = F.pad(image, (left, right - left, top, below - top))
+    logits = predict(padded).float()[..., top : top + height, left : left + width]
+    return logits if combine == "logits" else logits.softmax(1)
+
+
+def _sliding(predict: Predict, image: Tensor, crop: tuple[int, int], protocol: EvalConfig) -> Tensor:
+    """Sum the windows' scores; windows at the far edges are shifted inwards."""
+    height, width = image.shape[-2:]
+    total: Tensor | None = None
+    for top in window_starts(height, crop[0], protocol.stride_rate):
+        for left in window_starts(width, crop[1], protocol.stride_rate):
+            window = image[..., top : top + crop[0], left : left + crop[1]]
+            part = _padded(predict, window, crop, protocol.combine)
+            if total is None:
+                total = part.new_zeros(1, part.shape[1], height, width)
+            total[..., top : top + crop[0], left : left + crop[1]] += part
+    assert total is not None
+    return total
+
+
+def window_starts(length: int, crop: int, stride_rate: float) -> list[int]:
+    """Starts of the windows along one side; the stride is `ceil(crop * stride_rate)`."""
+    if length <= crop:
+        return [0]
+    stride = math.ceil(crop * stride_rate)
+    count = math.ceil((length - crop) / stride) + 1
+    return [min(index * stride, length - crop) for index in range(count)]

@@ -1,0 +1,289 @@
+"""The training loop: one run from its configuration to its metrics, wherever it was launched."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fpl.config.compose import canonical
+from fpl.config.schema import OptimConfig, RunConfig
+from fpl.data.batches import Batch, make_loader
+from fpl.data.read import Images
+from fpl.data.splits import Split
+from fpl.data.validation import ValidationSet
+from fpl.errors import FplError
+from fpl.methods import METHODS, Clock, Losses, Method
+from fpl.models import SegmentationNetwork, WeightsReport, build_network, load_pretrained
+from fpl.train.checkpoint import CheckpointFolder
+from fpl.train.evaluate import evaluate, scores
+from fpl.train.progress import Progress
+from fpl.train.record import SILENT_STEPS, TermLog, fuzziness_row
+from fpl.train.runtime import (
+    Context,
+    State,
+    Verdict,
+    Workers,
+    autocast,
+    prepare_torch,
+    restore_rng,
+    rng_state,
+    seed_worker,
+)
+from fpl.train.state import LoopOptions, Memory, Outcome, outcome_of
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What a run reads: the split, the reader of the training images, the validation samples."""
+
+    split: Split
+    images: Images
+    validation: ValidationSet
+
+
+def learning_rate(optim: OptimConfig, step: int, total: int) -> float:
+    """Poly schedule, a function of the step alone: `lr * (1 - step / total) ** power` (step counts from 0)."""
+    return float(optim.lr * (1.0 - step / total) ** optim.poly_power)
+
+
+class Run:
+    """One run in progress.
+
+    Args:
+        config: The run, its split digests filled in.
+        data: What it reads.
+        context: The launcher's context.
+        options: How it is carried out.
+        folder: Where `best.pt` and `last.pt` go.
+        progress: The user's line.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        data: RunData,
+        context: Context,
+        options: LoopOptions,
+        folder: CheckpointFolder,
+        progress: Progress,
+    ) -> None:
+        self.config, self.data, self.context = config, data, context
+        self.options, self.folder, self.progress = options, folder, progress
+        self.workers = Workers(context.rank, context.world_size)
+        self.weights: WeightsReport | None = None
+        prepare_torch(config.train, options.threads)
+        self.method = self._build_method()
+        self.optimizers = self.method.optimizers()
+        self.parameters = [parameter for parameter in self.method.parameters() if parameter.requires_grad]
+        self.memory = Memory()
+        self.terms = TermLog(self.workers)
+
+    def _build_method(self) -> Method:
+        # Every rank draws the same weights from the same seed; only later is each rank given its own.
+        torch.manual_seed(self.config.seed)
+        build = METHODS[self.config.method.name]
+        method = build(self.config, self._build_network, self.workers.average, self.context.world_size)
+        method.to(self.context.device)
+        if self.config.train.channels_last:
+            method.to(memory_format=torch.channels_last)
+        seed_worker(self.config, self.context.rank)
+        return method
+
+    def _build_network(self) -> SegmentationNetwork:
+        model, context = self.config.model, self.context
+        network = build_network(
+            model, self.config.data.num_classes, device_type=context.device.type, world_size=context.world_size
+        )
+        self.weights = load_pretrained(network, model, self.options.weights_dir)
+        return network
+
+    def train(self) -> Outcome:
+        """Train from the newest checkpoint, or the start, to the end or until the context says stop."""
+        if (state := self.context.latest()) is not None:
+            self._restore(state)
+        self.progress.begin(self.memory.step)
+        loader = make_loader(
+            self.config,
+            self.data.split,
+            self.data.images,
+            draws=self.method.draws,
+            pair=self.method.pair,
+            start_step=self.memory.step,
+            rank=self.context.rank,
+            world_size=self.context.world_size,
+            loader_workers=self.options.loader_workers,
+        )
+        self.method.train()
+        began = time.monotonic()
+        for batch in loader:
+            self._step(batch)
+            self.memory.seconds += time.monotonic() - began
+            verdict = self._validate_and_save()
+            began = time.monotonic()
+            if verdict is Verdict.STOP:
+                break
+        return outcome_of(self.config, self.memory, self.weights)
+
+    def _step(self, batch: Batch) -> None:
+        clock = Clock(self.memory.step, self.config.train.steps)
+        step = clock.step + 1
+        log = step % self.options.log_every == 0 or step in (1, clock.total)
+        self.method.pixel_loss.progress = clock.progress
+        self.method.pixel_loss.collect = log
+        rate = learning_rate(self.config.optim, clock.step, clock.total)
+        for optimizer in self.optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group.get("lr_multiplier", 1.0)
+            optimizer.zero_grad(set_to_none=True)
+        with autocast(self.config.train, self.context.device):
+            losses = self.method.losses(batch.to(self.context.device), clock)
+        share = self._unsupervised_share(losses) if log else {}
+        for name, optimizer in self.optimizers.items():
+            own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            losses.objectives[name].backward(inputs=own)  # type: ignore[no-untyped-call]
+        self.workers.average_gradients(self.parameters)
+        for optimizer in self.optimizers.values():
+            optimizer.step()
+        with torch.no_grad():
+            self.method.after_step(clock)
+        self.memory.step = step
+        self.terms.add(step, _all_terms(losses))
+        if log:
+            self._log(losses, {"lr": rate, **share})
+
+    def _unsupervised_share(self, losses: Losses) -> dict[str, float]:
+        """Share of the unlabeled images in the gradient at the classifiers: |g_u| / (|g_u| + |g_s|)."""
+        if losses.unsupervised is None:
+            return {}
+        norms = []
+        for part in (losses.supervised, losses.unsupervised):
+            gradients = torch.autograd.grad(part, self.method.probe_parameters(), retain_graph=True)
+            flat = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
+            norms.append(float(self.workers.average(flat).norm()))
+        return {"unsupervised_gradient_share": norms[1] / sum(norms) if sum(norms) else 0.0}
+
+    def _log(self, losses: Losses, values: dict[str, float]) -> None:
+        memory = self.memory
+        row: dict[str, Any] = {"step": memory.step, **self.terms.flush(), **values}
+        fuzzy = [fuzziness_row(memory.step, name, term, self.workers) for name, term in losses.pixel_terms.items()]
+        kept = [entry for entry in fuzzy if entry is not None]
+        if kept:
+            row["mean_k"] = sum(entry["mean_k"] for entry in kept) / len(kept)
+        memory.fuzziness += kept
+        memory.history.append(row)
+        self._publish(row)
+        best = {"best mIoU": f"{memory.best_miou:.2f}"} if memory.best_step else {}
+        shown = {"loss": "loss", "unsupervised": "unsupervised", "mean_k": "K", "lr": "lr"}
+        values_shown = {label: f"{row[key]:.3g}" for key, label in shown.items() if key in row}
+        self.progress.show(memory.step, values_shown | best)
+        if SILENT_STEPS <= self.terms.silent < SILENT_STEPS + self.options.log_every:
+            self.progress.note(
+                f"warning: the unsupervised loss has been exactly 0 for {self.terms.silent} steps: "
+                "the unlabeled images teach nothing (see method.weight, loss.strategy and loss.weight)"
+            )
+
+    def _publish(self, row: dict[str, Any]) -> None:
+        if self.context.rank == 0:
+            self.options.on_metrics(row["step"], {key: value for key, value in row.items() if key != "step"})
+
+    def _validate_and_save(self) -> Verdict:
+        """Validate, write a checkpoint and report, where the step calls for it."""
+        step, total = self.memory.step, self.config.train.steps
+        metrics: dict[str, float] = {}
+        if step % self.config.train.evaluate_every == 0 or step == total:
+            metrics = self._validate()
+        save = step % self.options.checkpoint_every == 0 or step == total
+        if not metrics and not save:
+            return Verdict.GO
+        return self.context.report(step, metrics, self._state() if save else None)
+
+    def _validate(self) -> dict[str, float]:
+        began, config, memory = time.monotonic(), self.config, self.memory
+        validation, context = self.data.validation, self.context
+        if self.terms.rows:
+            self.terms.check()  # a diverged network is not worth validating, let alone keeping
+        self.method.eval()
+        with autocast(config.train, context.device):
+            confusion = evaluate(
+                self.method.predict,
+                validation,
+                config.eval,
+                config.eval.crop or config.data.crop,
+                config.data.num_classes,
+                context.device,
+                self.workers,
+                on_image=lambda done: self.progress.validating(memory.step, done, len(validation)),
+            )
+        self.method.train()
+        found = scores(confusion, config.eval.absent)
+        memory.last_confusion = confusion.tolist()
+        # A set without one valid label scores NaN: the first weights are then kept as the best.
+        if found.miou > memory.best_miou or not memory.best_step:
+            memory.best_miou, memory.best_step, memory.best_confusion = found.miou, memory.step, confusion.tolist()
+            self._save_weights("best")
+        if memory.step == config.train.steps:
+            self._save_weights("last")
+        metrics = {"miou": found.miou, "pixel_accuracy": found.pixel_accuracy}
+        memory.history.append({"step": memory.step, **metrics})
+        self._publish(memory.history[-1])
+        seconds = time.monotonic() - began
+        self.progress.validated(
+            seconds,
+            f"step {memory.step}/{config.train.steps}  mIoU {found.miou:.2f} % on {validation.total} validation images "
+            f"(best {memory.best_miou:.2f} at step {memory.best_step}), {seconds:.0f} s",
+        )
+        return metrics
+
+    def _save_weights(self, name: str) -> None:
+        if self.context.rank == 0:
+            weights = {"config": self.config.model_dump_json(), "step": self.memory.step}
+            self.folder.save_weights(name, {**weights, "method": self.method.state_dict()})
+
+    def _state(self) -> State:
+        """Everything that resuming needs; `ranks` holds what differs between the workers."""
+        if self.terms.rows:
+            self.terms.check()  # no checkpoint may hold weights that a non-finite loss has touched
+        terms = {"steps": self.terms.steps, "rows": self.terms.rows, "silent": self.terms.silent}
+        return {
+            "canonical": canonical(self.config),
+            "method": self.method.state_dict(),
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "ranks": self.workers.gather({"rng": rng_state(self.context.device), "terms": terms}),
+            "threads": self.options.threads,
+            "memory": vars(self.memory),
+        }
+
+    def _restore(self, state: State) -> None:
+        if state["canonical"] != canonical(self.config):
+            raise FplError(
+                "the checkpoint belongs to another configuration",
+                where=str(self.folder.folder),
+                hint="give the run another --out, or remove this folder",
+            )
+        self.method.load_state_dict(state["method"])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.memory = Memory(**state["memory"])
+        before = len(state["ranks"])
+        if before == self.context.world_size:
+            own = state["ranks"][self.context.rank]
+            restore_rng(own["rng"], self.context.device)
+            self.terms = TermLog(self.workers, **own["terms"])
+        note = ""
+        if before != self.context.world_size:
+            note = f" on {self.context.world_size} workers instead of {before}: same batches, sums round differently"
+        elif state["threads"] != self.options.threads:
+            note = f" with {self.options.threads} CPU threads instead of {state['threads']}: sums round differently"
+        self.progress.note(f"continuing at step {self.memory.step} of {self.config.train.steps}{note}")
+
+
+def _all_terms(losses: Losses) -> dict[str, torch.Tensor]:
+    """The method's terms, the weighted unsupervised part and the total, for the history and the divergence check."""
+    terms = dict(losses.terms)
+    if losses.unsupervised is not None:
+        terms["unsupervised"] = losses.unsupervised
+    terms["loss"] = torch.stack([value.detach() for value in losses.objectives.values()]).sum()
+    return terms

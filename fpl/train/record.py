@@ -1,0 +1,93 @@
+"""What a run writes down about itself while it trains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fpl.losses import PixelTerm
+from fpl.train.runtime import TrainingError, Workers
+
+# Consecutive steps with an unsupervised loss of exactly 0 after which the user is told.
+SILENT_STEPS = 50
+
+
+@dataclass
+class TermLog:
+    """Loss terms of the steps since the last flush, kept on the device: nothing waits for it before that."""
+
+    workers: Workers
+    steps: list[int] = field(default_factory=list)
+    rows: list[dict[str, Tensor]] = field(default_factory=list)
+    # Consecutive steps whose unsupervised loss was exactly 0.
+    silent: int = 0
+
+    def add(self, step: int, terms: Mapping[str, Tensor]) -> None:
+        """Keep the terms of one step."""
+        self.steps.append(step)
+        self.rows.append({name: value.detach().float() for name, value in terms.items()})
+
+    def check(self) -> tuple[list[str], Tensor]:
+        """Names and values `[steps, names]`, averaged over the workers, on the CPU.
+
+        Raises:
+            TrainingError: A value is not finite; names the first such step and the term.
+        """
+        names = list(self.rows[0])
+        stacked = torch.stack([torch.stack([row[name] for name in names]) for row in self.rows])
+        table = self.workers.average(stacked).cpu()
+        finite = torch.isfinite(table)
+        if not bool(finite.all()):
+            row, column = (int(index) for index in (~finite).nonzero()[0])
+            before = ", ".join(f"{name} {table[row - 1, i]:.4g}" for i, name in enumerate(names)) if row else ""
+            raise TrainingError(
+                f"the {names[column]} loss became {table[row, column].item()} at step {self.steps[row]}",
+                where="training diverged",
+                hint=(f"the step before had {before}; " if before else "")
+                + "try a smaller optim.lr or unsupervised weight; the checkpoints from before this step are kept",
+            )
+        return names, table
+
+    def flush(self) -> dict[str, float]:
+        """Mean of every term over the kept steps and all workers; forgets them.
+
+        Raises:
+            TrainingError: As `check`.
+        """
+        names, table = self.check()
+        if "unsupervised" in names:
+            zero = table[:, names.index("unsupervised")] == 0.0
+            self.silent = self.silent + len(zero) if bool(zero.all()) else 0
+        self.steps.clear()
+        self.rows.clear()
+        return {name: float(value) for name, value in zip(names, table.mean(0), strict=True)}
+
+
+def fuzziness_row(step: int, direction: str, term: PixelTerm, workers: Workers) -> dict[str, Any] | None:
+    """K statistics of one direction of the pixel loss over all workers, or None if none were collected."""
+    if not term.statistics:
+        return None
+    total = {name: workers.total(value).cpu() for name, value in term.statistics.items()}
+    histogram = [int(count) for count in total["k_histogram"]]
+    pixels = sum(histogram)
+
+    def mean(name: str) -> float:
+        return float(total[name]) / pixels if pixels else math.nan
+
+    return {
+        "step": step,
+        "direction": direction,
+        "pixels": pixels,
+        "mean_k": sum(k * count for k, count in enumerate(histogram, start=1)) / pixels if pixels else math.nan,
+        "share_k1": histogram[0] / pixels if pixels else math.nan,
+        "mean_weight": mean("weight_sum"),
+        "mean_fuzzy_loss": mean("loss_sum"),
+        "mean_weighted_loss": mean("weighted_loss_sum"),
+        "mean_cross_entropy": mean("cross_entropy_sum"),
+        "k_histogram": histogram,
+    }

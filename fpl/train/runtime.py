@@ -1,0 +1,165 @@
+"""Device, precision, seeds, threads and workers: what surrounds a run without being part of its identity."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fpl.config.schema import RunConfig, TrainConfig
+from fpl.errors import FplError
+
+State = dict[str, Any]
+
+
+class TrainingError(FplError):
+    """Training itself went wrong (a non-finite loss, say): the input was fine, so the exit code is 1."""
+
+    exit_code = 1
+
+
+class Verdict(Enum):
+    """What the caller of the loop decides at a report."""
+
+    GO = "go"
+    STOP = "stop"
+
+
+class Context(Protocol):
+    """All that the training loop sees of whatever launched it."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+    def latest(self) -> State | None:
+        """The newest complete checkpoint of this run, or None."""
+
+    def report(self, step: int, metrics: dict[str, float], state: State | None) -> Verdict:
+        """Take metrics and, if given, a checkpoint's state; called by every rank at the same steps."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """This process among the processes that share the global batch."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    def total(self, value: Tensor) -> Tensor:
+        """Sum of a detached tensor over all workers; the tensor itself with one worker."""
+        if self.world_size == 1:
+            return value
+        total = value.detach().clone()
+        dist.all_reduce(total)
+        return total
+
+    def average(self, value: Tensor) -> Tensor:
+        """Mean of a detached tensor over all workers; the tensor itself with one worker."""
+        return value if self.world_size == 1 else self.total(value) / self.world_size
+
+    def average_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
+        """Replace every gradient by its mean over the workers, in one collective call."""
+        if self.world_size == 1:
+            return
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if not gradients:
+            return
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= self.world_size
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def gather(self, value: Any) -> list[Any]:
+        """Objects of all workers, in the order of their ranks."""
+        if self.world_size == 1:
+            return [value]
+        gathered: list[Any] = [None] * self.world_size
+        dist.all_gather_object(gathered, value)
+        return gathered
+
+
+@contextlib.contextmanager
+def worker_group(device: torch.device) -> Iterator[Workers]:
+    """Join the process group that `torchrun` or Ray Train describes in the environment, if there is one."""
+    if dist.is_initialized():
+        yield Workers(dist.get_rank(), dist.get_world_size())
+        return
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Workers()
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Workers(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
+
+
+def select_device(name: str) -> torch.device:
+    """The device of this process: `auto` takes this worker's GPU where there is one, else the CPU.
+
+    Raises:
+        FplError: The named device does not exist here.
+    """
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if name == "auto":
+        name = f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"
+    elif name == "cuda":
+        name = f"cuda:{local_rank}"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise FplError(f"{name!r} is no device", where="--device", hint="auto, cpu, cuda or cuda:N") from None
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise FplError(f"{name} asked for, {count} GPUs seen here", where="--device", hint="use auto or cpu")
+        torch.cuda.set_device(device)
+    elif device.type != "cpu":
+        raise FplError(f"{name!r} is not supported", where="--device", hint="auto, cpu, cuda or cuda:N")
+    return device
+
+
+def prepare_torch(train: TrainConfig, threads: int) -> None:
+    """Set threads and determinism for this process. The thread count decides the last bits of a CPU run."""
+    torch.set_num_threads(threads)
+    if train.deterministic != "off":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(train.deterministic != "off", warn_only=train.deterministic == "warn")
+    torch.backends.cudnn.benchmark = train.deterministic == "off"
+
+
+def seed_worker(config: RunConfig, rank: int) -> None:
+    """Seed torch's generators after the networks are built: dropout differs between ranks, weights do not."""
+    torch.manual_seed(config.seed * 1_000_003 + rank)
+
+
+def rng_state(device: torch.device) -> State:
+    """Random state of this process, as tensors."""
+    state: State = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore_rng(state: State, device: torch.device) -> None:
+    """Put back what `rng_state` gave."""
+    torch.set_rng_state(state["cpu"].cpu())
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"].cpu(), device)
+
+
+def autocast(train: TrainConfig, device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Mixed precision as configured; losses compute in float32 in either case."""
+    if train.precision == "bf16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()

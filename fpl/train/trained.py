@@ -1,0 +1,107 @@
+"""Trained weights back as something that predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fpl.config.schema import RunConfig
+from fpl.data.spec import DatasetSpec, find_root, get_spec
+from fpl.data.validation import ValidationSet
+from fpl.errors import FplError
+from fpl.methods import METHODS, Method
+from fpl.models import SegmentationNetwork, build_network
+from fpl.train.checkpoint import load
+from fpl.train.evaluate import class_map, evaluate, predict_logits
+from fpl.train.progress import Progress
+from fpl.train.runtime import Workers, autocast, prepare_torch
+
+
+@dataclass
+class Trained:
+    """A trained method, ready to predict."""
+
+    config: RunConfig
+    spec: DatasetSpec
+    method: Method
+    step: int
+    device: torch.device
+
+    @torch.inference_mode()
+    def classes(self, image: Tensor, size: tuple[int, int]) -> Tensor:
+        """Class map `[H, W]` (int64) at `size` for a uint8 image `[3, h, w]` already reduced by `data.downscale`."""
+        crop = self.config.eval.crop or self.config.data.crop
+        with autocast(self.config.train, self.device):
+            logits = predict_logits(self.method.predict, image.to(self.device), self.config.eval, crop)
+        return class_map(logits, size)
+
+
+def load_trained(path: Path, device: torch.device, threads: int = 1) -> Trained:
+    """Load `best.pt` or `last.pt` of a run, to predict with `threads` CPU threads.
+
+    Raises:
+        FplError: The file is missing, damaged, or of another kind.
+    """
+    state = load(path, device=device)
+    if "config" not in state or "method" not in state:
+        raise FplError("not a weights file of this suite", where=str(path), hint="give best.pt or last.pt of a run")
+    config = RunConfig.model_validate_json(state["config"])
+
+    prepare_torch(config.train, threads)
+
+    def build() -> SegmentationNetwork:
+        return build_network(config.model, config.data.num_classes, device_type=device.type)
+
+    method = METHODS[config.method.name](config, build, lambda value: value, 1)
+    method.load_state_dict(state["method"])
+    method.to(device).eval()
+    return Trained(config, get_spec(config.data.dataset), method, int(state["step"]), device)
+
+
+def find_weights(out: Path, run: str, choice: str) -> Path:
+    """The weights file of a run given by its id, a unique beginning of it, or a path.
+
+    Raises:
+        FplError: No run or several match.
+    """
+    if Path(run).suffix == ".pt":
+        return Path(run)
+    folder = out / "checkpoints"
+    known = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    matching = [name for name in known if name == run] or [name for name in known if name.startswith(run)]
+    if len(matching) != 1:
+        what = f"{len(matching)} runs begin with {run!r}" if matching else f"no run {run!r}"
+        raise FplError(what, where=str(folder), hint=f"there: {', '.join(matching or known) or 'none'}")
+    return folder / matching[0] / f"{choice}.pt"
+
+
+def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = None) -> NDArray[np.int64]:
+    """Confusion matrix `[C, C]` of a trained run on its data set's validation images.
+
+    Args:
+        trained: The network.
+        data_root: Folder of the data sets.
+        protocol: `sliding` or `whole` instead of the run's own.
+    """
+    config, spec = trained.config, trained.spec
+    evaluation = config.eval.model_copy(update={"protocol": protocol} if protocol else {})
+    validation = ValidationSet(spec, find_root(spec, data_root), config.data.downscale)
+    progress = Progress(len(validation), unit="image")
+    with autocast(config.train, trained.device):
+        confusion = evaluate(
+            trained.method.predict,
+            validation,
+            evaluation,
+            config.eval.crop or config.data.crop,
+            config.data.num_classes,
+            trained.device,
+            Workers(),
+            on_image=progress.show,
+        )
+    progress.note()
+    return confusion

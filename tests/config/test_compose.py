@@ -1,0 +1,234 @@
+"""Composition of TOML layers, messages about bad ones, and the run's identity."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fpl.config.compose import canonical, digest, load_config, parse_override, run_id, validate, without_effect
+from fpl.config.schema import worker_problem
+from fpl.errors import FplError
+
+BASE = """
+[data]
+dataset = "camvid"
+num_classes = 11
+split = { fraction = "1/8" }
+crop = [64, 64]
+labeled_batch = 4
+unlabeled_batch = 4
+[model]
+backbone = "tiny"
+pretrained = "none"
+[method]
+name = "cps"
+cutmix = true
+weight = 1.5
+[optim]
+lr = 0.1
+[train]
+steps = 10
+evaluate_every = 5
+[eval]
+protocol = "whole"
+"""
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    path = tmp_path / "base.toml"
+    path.write_text(BASE)
+    return path
+
+
+def child(base: Path, text: str, name: str = "child.toml") -> Path:
+    path = base.parent / name
+    path.write_text('inherit = "base.toml"\n' + text)
+    return path
+
+
+def message(path: Path, *overrides: str, **options: Any) -> str:
+    with pytest.raises(FplError) as caught:
+        load_config(path, overrides=overrides, **options)
+    return caught.value.message
+
+
+def test_layers_win_in_order(base: Path) -> None:
+    folder = base.parent / "scale"
+    folder.mkdir()
+    (folder / "small.toml").write_text("[train]\nsteps = 6\n[optim]\nlr = 0.3\n")
+    path = child(base, "[train]\nsteps = 8\n[optim]\nmomentum = 0.5\n")
+    config = load_config(path, scale="small", overrides=["optim.lr=0.4", "data.crop=[80, 96]"])
+    assert config.train.steps == 6  # scale over file
+    assert config.optim.momentum == 0.5  # file over base, merged key by key
+    assert config.optim.lr == 0.4  # override over scale
+    assert config.data.crop == (80, 96)
+    assert config.data.labeled_batch == 4  # base untouched
+
+
+def test_another_method_starts_from_nothing(base: Path) -> None:
+    config = load_config(child(base, '[method]\nname = "supervised"\n'))
+    assert config.method.name == "supervised"
+    assert config.data.unlabeled_batch == 0  # a supervised run draws none, so the key cannot make it another run
+
+
+def test_unknown_key_names_the_nearest_with_file_and_line(base: Path) -> None:
+    path = child(base, "[loss]\nkind = 'fpl'\ntreshold = 0.9\n")
+    text = message(path)
+    assert "unknown key loss.treshold" in text
+    assert "did you mean loss.threshold?" in text
+    assert f"{path}:4" in text
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("loss.kind=fuzy", "loss.kind = 'fuzy' is not allowed"),
+        ("method.cutmx=true", "did you mean method.cutmix?"),
+        ("train.steps=0", "train.steps = 0 is not allowed"),
+        ("data.split.fraction=half", "data.split.fraction = 'half' is not allowed"),
+        ("method.cutmix_area=[0.5,0.2]", "not ordered"),
+        ("method.on_labeled=true", "on_labeled = true with cutmix = true"),
+        ("data.crop=[32,64]", "data.crop = [32, 64] is below 33 x 33"),
+        ("train.evaluate_every=11", "beyond train.steps = 10"),
+        ("data.labeled_batch=1", "data.labeled_batch = 1 with BatchNorm"),
+        ("data.unlabeled_batch=1", "data.unlabeled_batch = 1 with BatchNorm"),
+        ("data.unlabeled_batch=0", "needs at least 1 unlabeled image"),
+        ("model.norm=frozen", 'needs model.pretrained = "imagenet"'),
+        ("data.scales=[]", "data.scales is empty"),
+        ("loss.weight", "is no override"),
+        ("spead=3", "unknown key spead"),
+    ],
+)
+def test_bad_values_are_explained(base: Path, override: str, expected: str) -> None:
+    assert expected in message(base, override)
+
+
+def test_ohem_group_must_divide_the_batch(base: Path) -> None:
+    text = message(base, "loss.supervised=ohem", "loss.ohem_group=3")
+    assert "no multiple of loss.ohem_group = 3" in text
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_fixed_k_is_checked_against_the_classes(base: Path, classes: int) -> None:
+    overrides = ["loss.kind=fpl", "loss.strategy=fixed", f"data.num_classes={classes}"]
+    text = message(base, *overrides, f"loss.fixed_k={classes}")
+    assert f"at most {classes - 1} is allowed" in text
+    assert load_config(base, overrides=[*overrides, f"loss.fixed_k={classes - 1}"]).loss.fixed_k == classes - 1
+
+
+def test_missing_key_file_and_circle(base: Path) -> None:
+    path = base.parent / "broken.toml"
+    path.write_text(BASE.replace("lr = 0.1", ""))
+    assert "optim.lr is missing" in message(path)
+    assert "cannot read" in message(base.parent / "nowhere.toml")
+    path.write_text("[data\n")
+    assert "not valid TOML" in message(path) and "line 1" in message(path)
+    one, two = base.parent / "one.toml", base.parent / "two.toml"
+    one.write_text('inherit = "two.toml"')
+    two.write_text('inherit = "one.toml"')
+    assert "in a circle" in message(one)
+
+
+def test_unknown_scale_lists_those_there(base: Path) -> None:
+    (base.parent / "scale").mkdir()
+    (base.parent / "scale" / "mini.toml").write_text("")
+    text = message(base, scale="maxi")
+    assert "no scale 'maxi'" in text and "mini" in text
+
+
+def test_overrides_are_toml_or_text() -> None:
+    assert parse_override("loss.threshold=0.85") == ("loss.threshold", 0.85)
+    assert parse_override("data.flip=false") == ("data.flip", False)
+    assert parse_override("loss.kind=ce+negative") == ("loss.kind", "ce+negative")
+    assert parse_override("loss.strategy=n-1") == ("loss.strategy", "n-1")
+    assert parse_override("data.split.fraction=1/16") == ("data.split.fraction", "1/16")
+
+
+def test_unset_options_resolve_to_the_release(base: Path) -> None:
+    plain = load_config(base, overrides=["method.cutmix=false"])
+    assert plain.method.on_labeled is True  # type: ignore[union-attr]
+    assert load_config(base).method.on_labeled is False  # type: ignore[union-attr]
+    fpl = ["loss.kind=fpl"]
+    assert load_config(base, overrides=fpl).loss.balance is False
+    assert load_config(base, overrides=[*fpl, "loss.fidelity=released"]).loss.balance is True
+    assert load_config(base, overrides=[*fpl, "loss.fidelity=released", "loss.balance=false"]).loss.balance is False
+
+
+def filled(path: Path, *overrides: str) -> Any:
+    pins = ["data.split.labeled=0123456789abcdef", "data.split.unlabeled=fedcba9876543210"]
+    return load_config(path, overrides=[*pins, *overrides])
+
+
+def test_equal_trainings_have_equal_identities(base: Path) -> None:
+    one = run_id(filled(base))
+    # Cross-entropy reads none of these keys.
+    assert run_id(filled(base, "loss.threshold=0.5", "loss.curvature=3.0")) == one
+    assert run_id(filled(base, "loss.kind=fpl")) != one
+    linear = run_id(filled(base, "loss.kind=fpl", "loss.weight=linear"))
+    assert run_id(filled(base, "loss.kind=fpl", "loss.weight=linear", "loss.curvature=9.0")) == linear
+    fixed = run_id(filled(base, "loss.kind=fpl", "loss.strategy=fixed"))
+    assert run_id(filled(base, "loss.kind=fpl", "loss.strategy=fixed", "loss.threshold=0.5")) == fixed
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["seed=1", "optim.lr=0.2", "data.split.labeled=1123456789abcdef", "method.pair=same", "loss.kind=fpl"],
+)
+def test_a_changed_value_is_another_run(base: Path, override: str) -> None:
+    assert run_id(filled(base)) != run_id(filled(base, override))
+
+
+def test_identity_is_stable_across_key_order_and_number_type(base: Path) -> None:
+    reordered = base.parent / "reordered.toml"
+    sections = BASE.strip().split("\n[")
+    reordered.write_text("\n[".join(["[optim]\nlr = 1e-1", *(f"{part}" for part in sections[1:] if "lr" not in part)]))
+    text = reordered.read_text() + "\n" + sections[0]
+    reordered.write_text(text)
+    assert canonical(filled(reordered)) == canonical(filled(base))
+    assert digest(filled(base)) == hashlib.sha256(canonical(filled(base)).encode()).hexdigest()[:16]
+
+
+def test_run_without_split_digests_has_no_identity(base: Path) -> None:
+    with pytest.raises(FplError, match="no identity before its split is read"):
+        run_id(load_config(base))
+
+
+def test_run_id_reads_like_the_run(base: Path) -> None:
+    config = filled(base, "loss.kind=fpl", "seed=2")
+    assert run_id(config) == f"camvid-cpscutmix-fpl-tiny-1_8-s2-{digest(config)[:8]}"
+
+
+def test_override_without_effect_is_noted(base: Path) -> None:
+    config = load_config(base, overrides=["loss.threshold=0.5", "seed=1"])
+    notes = without_effect(config, ["loss.threshold=0.5", "seed=1"])
+    assert len(notes) == 1 and "loss.threshold = 0.5 has no effect" in notes[0]
+
+
+def test_config_is_frozen(base: Path) -> None:
+    with pytest.raises(Exception, match="frozen"):
+        load_config(base).seed = 3  # type: ignore[misc]
+
+
+def test_validate_takes_plain_tables(base: Path) -> None:
+    config = load_config(base)
+    assert validate(config.model_dump()) == config
+
+
+@pytest.mark.parametrize(("workers", "fits"), [(1, True), (2, True), (3, False), (4, True), (8, False)])
+def test_workers_share_the_batch_exactly_or_are_refused(base: Path, workers: int, fits: bool) -> None:
+    problem = worker_problem(load_config(base), workers)
+    assert (problem is None) is fits
+    if problem:
+        assert "[1, 2, 4] can" in problem
+
+
+def test_every_experiment_file_loads() -> None:
+    files = sorted((Path(__file__).parents[2] / "experiments" / "base").glob("*.toml"))
+    assert files
+    for path in files:
+        load_config(path)
+        load_config(path, scale="smoke")

@@ -1,0 +1,84 @@
+"""Small data sets and configurations that the tests write themselves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Two test processes or two workers on two cores: more threads only get in each other's way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+
+from fpl.config.compose import load_config
+from fpl.config.schema import RunConfig
+from fpl.data.spec import find_root, get_spec
+from fpl.data.splits import make_split, split_folder, write_split
+from fpl.data.synthetic import draw_city
+from fpl.sweep.prepare import Places
+
+torch.set_num_threads(1)
+
+RUN = """
+[data]
+dataset = "synthetic_city"
+num_classes = 19
+split = { fraction = "1/4" }
+crop = [40, 40]
+scales = [0.75, 1.5]
+scale_sampling = "uniform"
+labeled_batch = 4
+unlabeled_batch = 4
+[model]
+backbone = "tiny"
+pretrained = "none"
+aspp_rates = [1, 2, 3]
+head_channels = 16
+low_level_channels = 8
+tiny_width = 8
+[method]
+name = "cps"
+cutmix = true
+weight = 1.0
+[loss]
+kind = "fpl"
+[optim]
+lr = 0.05
+[train]
+steps = 6
+evaluate_every = 3
+[eval]
+protocol = "whole"
+"""
+
+
+@pytest.fixture(scope="session")
+def data_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+    """A tiny data set with its split; `out` is to be replaced by each test."""
+    folder = tmp_path_factory.mktemp("data")
+    draw_city(folder / "synthetic_city", train=12, validation=3, size=(45, 60))
+    spec = get_spec("synthetic_city")
+    split = make_split(spec, find_root(spec, folder), "every-nth", "1/4")
+    write_split(split, split_folder(folder / "splits", "synthetic_city", "every-nth", "1/4"))
+    return Places(folder / "unused", folder, folder / "splits")
+
+
+@pytest.fixture
+def places(data_places: Places, tmp_path: Path) -> Places:
+    """The tiny data set, results into this test's own folder."""
+    return Places(tmp_path / "out", data_places.data_root, data_places.splits_root)
+
+
+@pytest.fixture(scope="session")
+def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """TOML of a run of six steps with a tiny network."""
+    path = tmp_path_factory.mktemp("config") / "run.toml"
+    path.write_text(RUN)
+    return path
+
+
+@pytest.fixture
+def config(run_file: Path) -> RunConfig:
+    """The run of `run_file`."""
+    return load_config(run_file)

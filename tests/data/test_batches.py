@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fpl.data.batches import Batch, Order, make_loader
+from fpl.data.read import Images
+from fpl.data.spec import get_spec
+from fpl.errors import FplError
+from tests.data.conftest import make_config, make_split_of, save, write_camvid
+
+LABELED = ["a", "b", "c"]
+UNLABELED = ["u0", "u1", "u2", "u3", "u4"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three labeled images and five without any label file."""
+    return write_camvid(tmp_path_factory.mktemp("camvid"), LABELED + UNLABELED)
+
+
+def load(
+    root: Path, draws: int = 2, pair: str = "other", labeled=LABELED, unlabeled=UNLABELED, **options
+) -> list[Batch]:
+    """Batches of `make_config(**options)`; loader arguments may stand among the options."""
+    loader = {key: options.pop(key) for key in ("start_step", "rank", "world_size", "loader_workers") if key in options}
+    images = options.pop("images", None) or Images(get_spec("camvid"), root, "train")
+    config = make_config(**options)
+    return list(make_loader(config, make_split_of(labeled, unlabeled), images, draws=draws, pair=pair, **loader))
+
+
+def tensors(batch: Batch) -> list[torch.Tensor]:
+    drawn = [tensor for draw in batch.unlabeled for tensor in (draw.image, draw.valid, draw.index, draw.position)]
+    return [batch.image, batch.label, batch.valid, *drawn]
+
+
+def assert_equal(one: list[Batch], other: list[Batch]) -> None:
+    assert [batch.step for batch in one] == [batch.step for batch in other]
+    for a, b in zip(one, other, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(tensors(a), tensors(b), strict=True))
+
+
+def test_shapes_and_types(root: Path) -> None:
+    batches = load(root, labeled_batch=2, unlabeled_batch=4)
+    assert [batch.step for batch in batches] == list(range(10))
+    batch = batches[3]
+    assert batch.image.shape == (2, 3, 40, 48)
+    assert batch.image.dtype == torch.uint8
+    assert batch.label.shape == batch.valid.shape == (2, 40, 48)
+    assert batch.label.dtype == torch.int64
+    assert len(batch.unlabeled) == 2
+    draw = batch.unlabeled[0]
+    assert draw.image.shape == (4, 3, 40, 48)
+    assert draw.position.tolist() == [12, 13, 14, 15]
+    assert draw.index.dtype == draw.position.dtype == torch.int64
+    assert [len(load(root, draws=draws, steps=1)[0].unlabeled) for draws in (0, 1)] == [0, 1]
+
+
+def test_to_moves_and_normalises(root: Path) -> None:
+    batch = load(root, steps=1)[0]
+    moved = batch.to("cpu")
+    for source, target in ((batch, moved), *zip(batch.unlabeled, moved.unlabeled, strict=True)):
+        assert target.image.dtype == torch.float32
+        assert (target.image.permute(0, 2, 3, 1)[~source.valid] == 0).all()
+    assert not moved.valid.all()
+    assert torch.equal(moved.to("cpu").image, moved.image)
+
+
+def test_r12_both_streams_cycle(root: Path) -> None:
+    """3 labeled images in batches of 8 and 5 unlabeled ones for 10 steps."""
+    batches = load(root, labeled_batch=8, unlabeled_batch=4)
+    assert len(batches) == 10
+    indices = torch.cat([batch.unlabeled[0].index for batch in batches]).tolist()
+    for epoch in range(8):
+        assert sorted(indices[5 * epoch : 5 * epoch + 5]) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("pair", ["other", "same"])
+def test_ranks_share_the_batch_of_one(root: Path, world_size: int, pair: str) -> None:
+    whole = load(root, pair=pair)
+    ranks = [load(root, pair=pair, rank=rank, world_size=world_size) for rank in range(world_size)]
+    for step, batch in enumerate(whole):
+        parts = [tensors(rank[step]) for rank in ranks]
+        for number, tensor in enumerate(tensors(batch)):
+            assert torch.equal(tensor, torch.cat([part[number] for part in parts]))
+
+
+def test_loader_workers_change_nothing(root: Path) -> None:
+    assert_equal(load(root), load(root, loader_workers=2))
+
+
+def test_resuming_continues_exactly(root: Path) -> None:
+    assert_equal(load(root)[6:], load(root, start_step=6))
+    assert load(root, start_step=10) == []
+
+
+def test_seed_changes_order_and_augmentation(root: Path) -> None:
+    one, other = load(root, steps=3), load(root, steps=3, seed=1)
+    assert not all(torch.equal(a.image, b.image) for a, b in zip(one, other, strict=True))
+    indices = [[batch.unlabeled[0].index.tolist() for batch in run] for run in (one, other)]
+    assert indices[0] != indices[1]
+
+
+def test_pair_other_never_meets_its_own_image(root: Path) -> None:
+    for count in (2, 3, 5):
+        pairs = set()
+        for batch in load(root, unlabeled=UNLABELED[:count], steps=30):
+            first, second = (draw.index for draw in batch.unlabeled)
+            assert (first != second).all()
+            pairs |= set(zip(first.tolist(), second.tolist(), strict=True))
+        assert len(pairs) == count * (count - 1)
+    batch = load(root, unlabeled=UNLABELED[:1], steps=1)[0]
+    assert batch.unlabeled[1].index.tolist() == [0, 0, 0, 0]
+
+
+def test_pair_same_is_another_augmentation_of_the_same_image(root: Path) -> None:
+    batches = load(root, pair="same")
+    for batch in batches:
+        assert torch.equal(batch.unlabeled[0].index, batch.unlabeled[1].index)
+        assert not torch.equal(batch.unlabeled[0].image, batch.unlabeled[1].image)
+
+
+def test_first_draw_does_not_depend_on_the_second(root: Path) -> None:
+    runs = [load(root, draws=1), load(root, draws=2), load(root, draws=2, pair="same")]
+    for batches in zip(*runs, strict=True):
+        assert all(torch.equal(batch.unlabeled[0].image, batches[0].unlabeled[0].image) for batch in batches)
+        assert all(torch.equal(batch.image, batches[0].image) for batch in batches)
+
+
+def test_order_holds_one_permutation_and_is_uniform() -> None:
+    order = Order(0, 1, 6)
+    assert sorted(order.index(position) for position in range(6, 12)) == list(range(6))
+    first = [Order(seed, 1, 6).index(0) for seed in range(600)]
+    assert np.bincount(first, minlength=6).min() > 60
+    apart = [Order(seed, 2, 4, apart_from=Order(seed, 1, 4)).index(0) for seed in range(400)]
+    assert np.bincount(apart, minlength=4).min() > 60
+
+
+@pytest.mark.parametrize("loader_workers", [0, 2])
+def test_r10_labels_of_unlabeled_images_are_never_opened(root: Path, loader_workers: int) -> None:
+    spec = get_spec("camvid")
+    assert not any(spec.label_path(root, "train", image_id).exists() for image_id in UNLABELED)
+    images = Images(spec, root, "train")
+    load(root, images=images, loader_workers=loader_workers)
+    assert set(images.label_reads) == (set(LABELED) if loader_workers == 0 else set())
+
+
+@pytest.mark.parametrize("loader_workers", [0, 1])
+def test_errors_of_loader_processes_arrive_whole(tmp_path: Path, loader_workers: int) -> None:
+    root = write_camvid(tmp_path, LABELED + UNLABELED)
+    path = save(root / "trainannot" / "b.png", np.full((40, 50), 77))
+    with pytest.raises(FplError) as caught:
+        load(root, labeled_batch=8, steps=1, loader_workers=loader_workers)
+    assert caught.value.where == str(path)
+    assert caught.value.what == "label values that are no class of camvid: 77"
+
+
+class DyingImages(Images):
+    """Ends its process, as the system does when memory is short."""
+
+    def image(self, image_id: str):
+        os._exit(1)
+
+
+def test_killed_loader_process_is_explained(root: Path) -> None:
+    with pytest.raises(FplError, match=r"a loader process died(.|\n)*fewer loader workers"):
+        load(root, images=DyingImages(get_spec("camvid"), root, "train"), loader_workers=1)
+
+
+@pytest.mark.parametrize("size", [(37, 53), (1, 1)])
+def test_r21_odd_sizes_train(tmp_path: Path, size: tuple[int, int]) -> None:
+    root = write_camvid(tmp_path, ["a", "u0"], size=size)
+    batch = load(root, labeled=["a"], unlabeled=["u0"], crop=(64, 64), steps=1)[0]
+    assert batch.valid.any((1, 2)).all()
+    assert (batch.label[~batch.valid] == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pair": "none"}, "pair = 'none'\n.*allowed: other, same"),
+        ({"draws": 3}, "draws = 3"),
+        ({"labeled": []}, "no labeled image"),
+        ({"unlabeled": []}, "no unlabeled image"),
+        ({"world_size": 3}, "data.labeled_batch = 4 cannot be shared equally by 3 workers\n.*1, 2, 4"),
+        ({"unlabeled_batch": 2, "world_size": 4}, "data.unlabeled_batch = 2 cannot be shared equally by 4"),
+    ],
+)
+def test_arguments_that_do_not_fit(root: Path, options, message: str) -> None:
+    with pytest.raises(FplError, match=message):
+        load(root, **options)
+
+
+def test_kept_images_are_not_sent_to_spawned_processes(root: Path) -> None:
+    images = Images(get_spec("camvid"), root, "train")
+    images.image("a")
+    assert images.kept_bytes > 0
+    assert images.__getstate__()["_kept"] == {}

@@ -1,0 +1,190 @@
+"""What every method must satisfy, and CPS against hand-built expectations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor
+
+from fpl.config.compose import load_config
+from fpl.config.schema import CpsConfig, LossConfig, MethodConfig, RunConfig
+from fpl.data.augment import cutmix_masks
+from fpl.data.batches import Batch, Draw
+from fpl.losses import cross_entropy, fuzzy_positive_loss
+from fpl.methods import METHODS, Clock, Method
+from fpl.models import SegmentationNetwork, build_network
+
+CLOCK = Clock(step=3, total=6)
+
+
+def build(config: RunConfig) -> Method:
+    torch.manual_seed(0)
+
+    def network() -> SegmentationNetwork:
+        return build_network(config.model, config.data.num_classes)
+
+    return METHODS[config.method.name](config, network, lambda value: value, 1)
+
+
+def batch_for(config: RunConfig, draws: int) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    count, (height, width) = config.data.labeled_batch, config.data.crop
+
+    def image() -> Tensor:
+        return torch.randn(count, 3, height, width, generator=generator)
+
+    valid = torch.ones(count, height, width, dtype=torch.bool)
+    label = torch.randint(0, config.data.num_classes, (count, height, width), generator=generator)
+    label[:, :3] = 255
+    positions = [torch.arange(count) + 8 * draw for draw in range(draws)]
+    unlabeled = [Draw(image(), valid, position, position) for position in positions]
+    return Batch(image(), label, valid, unlabeled, CLOCK.step)
+
+
+def losses(config: RunConfig) -> Any:
+    method = build(config)
+    return method.losses(batch_for(config, method.draws), CLOCK)
+
+
+def choices(field: str) -> tuple[Any, ...]:
+    return get_args(LossConfig.model_fields[field].annotation)
+
+
+def test_registry_and_configuration_name_the_same_methods() -> None:
+    sections = get_args(get_args(MethodConfig)[0])
+    assert {get_args(section.model_fields["name"].annotation)[0] for section in sections} == set(METHODS)
+
+
+@pytest.mark.parametrize(("cutmix", "on_labeled"), [("true", "false"), ("false", "true"), ("false", "false")])
+def test_terms_are_named(run_file: Path, cutmix: str, on_labeled: str) -> None:
+    config = load_config(run_file, overrides=[f"method.cutmix={cutmix}", f"method.on_labeled={on_labeled}"])
+    found = losses(config)
+    assert set(found.terms) == {"supervised_1", "supervised_2", "cross"}
+    assert set(found.pixel_terms) == {"12", "21"}
+    assert found.objectives["main"].isfinite()
+
+
+def test_supervised_has_no_unsupervised_term(run_file: Path) -> None:
+    found = losses(load_config(run_file, overrides=["method.name=supervised"]))
+    assert found.unsupervised is None and set(found.terms) == {"supervised"} and not found.pixel_terms
+    assert torch.equal(found.objectives["main"], found.supervised)
+
+
+@pytest.mark.parametrize("kind", choices("kind"))
+def test_every_pixel_loss_trains_both_networks(run_file: Path, kind: str) -> None:
+    config = load_config(run_file, overrides=[f"loss.kind={kind}"])
+    method = build(config)
+    losses = method.losses(batch_for(config, method.draws), CLOCK)
+    losses.objectives["main"].backward()
+    for parameter in method.parameters():
+        assert parameter.grad is not None and bool(parameter.grad.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [(field, value) for field in ("strategy", "weight", "fidelity", "supervised") for value in choices(field)],
+)
+def test_every_option_of_the_loss_is_exercised(run_file: Path, field: str, value: str) -> None:
+    found = losses(load_config(run_file, overrides=["loss.kind=fpl", f"loss.{field}={value}"]))
+    assert found.objectives["main"].isfinite()
+
+
+def test_cps_without_cutmix_by_hand(run_file: Path) -> None:
+    overrides = ["method.cutmix=false", "method.weight=1.5", "loss.kind=ce"]
+    config = load_config(run_file, overrides=overrides)
+    method = build(config)
+    batch = batch_for(config, 1)
+    found = method.losses(batch, CLOCK)
+    # BatchNorm in train mode gives the same outputs for the same batch, whatever its running statistics are.
+    both = method.networks()
+    labeled = [network(batch.image) for network in both]
+    joined = [torch.cat([own, network(batch.unlabeled[0].image)]) for own, network in zip(labeled, both, strict=True)]
+    cross = torch.nn.functional.cross_entropy(joined[0], joined[1].argmax(1))
+    cross = cross + torch.nn.functional.cross_entropy(joined[1], joined[0].argmax(1))
+    supervised = sum(torch.nn.functional.cross_entropy(logits, batch.label, ignore_index=255) for logits in labeled)
+    torch.testing.assert_close(found.terms["cross"], cross)
+    torch.testing.assert_close(found.objectives["main"], supervised + 1.5 * cross)
+
+
+def test_cps_with_cutmix_and_fpl_by_hand(run_file: Path) -> None:
+    config = load_config(run_file, overrides=["loss.kind=fpl", "loss.threshold=0.5"])
+    method = build(config)
+    batch = batch_for(config, 2)
+    found = method.losses(batch, CLOCK)
+    first, second = batch.unlabeled
+    mask = cutmix_masks(config.seed, first.position, config.data.crop)[:, None]
+    assert 0 < mask.float().mean() < 1
+    both = method.networks()
+    with torch.no_grad():
+        teachers = [torch.where(mask, network(second.image), network(first.image)) for network in both]
+    students = [network(torch.where(mask, second.image, first.image)) for network in both]
+    cross = fuzzy_positive_loss(students[0], teachers[1], threshold=0.5)
+    cross = cross + fuzzy_positive_loss(students[1], teachers[0], threshold=0.5)
+    torch.testing.assert_close(found.terms["cross"], cross)
+
+
+def test_release_rescales_to_the_value_of_cross_entropy(run_file: Path) -> None:
+    released = losses(load_config(run_file, overrides=["loss.kind=fpl", "loss.fidelity=released"]))
+    plain = losses(load_config(run_file, overrides=["loss.kind=ce"]))
+    torch.testing.assert_close(released.terms["cross"], plain.terms["cross"])
+
+
+@pytest.mark.parametrize(("ramp", "factor"), [(0.0, 1.0), (1.0, 0.5), (0.5, 1.0), (0.75, 2 / 3)])
+def test_ramp_is_a_function_of_the_step(run_file: Path, ramp: float, factor: float) -> None:
+    found = losses(load_config(run_file, overrides=[f"method.ramp={ramp}", "method.weight=2.0"]))
+    torch.testing.assert_close(found.unsupervised, 2.0 * factor * found.terms["cross"])
+
+
+def test_teachers_get_no_gradient_and_keep_train_mode(run_file: Path) -> None:
+    config = load_config(run_file, overrides=["loss.kind=fpl"])
+    method = build(config)
+    before = method.network.backbone.state_dict()
+    counters = {name: int(value) for name, value in before.items() if name.endswith("num_batches_tracked")}
+    method.losses(batch_for(config, 2), CLOCK)
+    after = method.network.backbone.state_dict()
+    # Two teacher passes, the mixed images and the labeled images, as in the released code.
+    assert counters and all(int(after[name]) - count == 4 for name, count in counters.items())
+
+
+def test_weight_decay_spares_norms_and_biases(run_file: Path) -> None:
+    config = load_config(run_file, overrides=["optim.head_lr_multiplier=10.0", "optim.weight_decay=0.01"])
+    method = build(config)
+    (optimizer,) = method.optimizers().values()
+    names = {id(parameter): name for name, parameter in method.named_parameters()}
+    seen = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            name = names[id(parameter)]
+            seen.append(name)
+            assert group["weight_decay"] == (0.01 if parameter.ndim == 4 else 0.0), name
+            assert group["lr_multiplier"] == (1.0 if ".backbone." in f".{name}" else 10.0), name
+    assert sorted(seen) == sorted(names.values())
+    everything = load_config(run_file, overrides=["optim.decay_norm_and_bias=true"])
+    (optimizer,) = build(everything).optimizers().values()
+    assert {group["weight_decay"] for group in optimizer.param_groups} == {1e-4}
+
+
+def test_cross_entropy_divides_by_the_pixels_of_all_workers(run_file: Path) -> None:
+    config = load_config(run_file)
+    assert isinstance(config.method, CpsConfig)
+    logits, label = torch.randn(2, 19, 5, 5), torch.randint(0, 19, (2, 5, 5))
+    label[1] = 255
+    torch.manual_seed(0)
+    method = METHODS["cps"](
+        config,
+        lambda: build_network(config.model, config.data.num_classes),
+        # The other worker holds 75 valid pixels: the mean over both is 50.
+        lambda value: (value + 75) / 2,
+        2,
+    )
+    expected, count = cross_entropy(logits, label)
+    assert count == 25
+    torch.testing.assert_close(method.supervised_loss(logits, label), expected * 25 / 50)
+
+
+def test_networks_start_with_different_heads(run_file: Path) -> None:
+    first, second = build(load_config(run_file)).networks()
+    assert not torch.equal(first.classifier.weight, second.classifier.weight)

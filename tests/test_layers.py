@@ -1,0 +1,70 @@
+"""Who may import whom, and what must not be loaded at start-up."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "fpl"
+
+# What each layer may import of ours besides itself; everybody may import the small common modules.
+ALLOWED = {
+    "config": set(),
+    "losses": set(),
+    "models": {"config"},
+    "data": {"config"},
+    "methods": {"losses", "models", "data", "config"},
+    "train": {"methods", "losses", "models", "data", "config"},
+    "store": {"config"},
+    "sweep": {"store", "train", "methods", "losses", "models", "data", "config"},
+    "report": {"store", "config"},
+}
+COMMON = {"errors", "files", "text"}
+HEAVY = {"torch", "torchvision", "ray", "timm"}
+LIGHT_LAYERS = ("config", "store", "report")
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return found
+
+
+def files(layer: str) -> list[Path]:
+    return sorted((ROOT / layer).rglob("*.py"))
+
+
+@pytest.mark.parametrize("layer", sorted(ALLOWED))
+def test_no_layer_reaches_back(layer: str) -> None:
+    assert files(layer)
+    for path in files(layer):
+        ours = {name.split(".")[1] for name in imports(path) if name.startswith("fpl.") and name.count(".")}
+        modules = {name for name in ours if (ROOT / name).is_dir() or (ROOT / f"{name}.py").is_file()}
+        common = set() if layer == "losses" else COMMON
+        assert modules <= ALLOWED[layer] | {layer} | common, path
+
+
+@pytest.mark.parametrize("layer", LIGHT_LAYERS)
+def test_light_layers_do_without_torch_and_ray(layer: str) -> None:
+    for path in files(layer):
+        assert not {name.split(".")[0] for name in imports(path)} & HEAVY, path
+
+
+def test_every_layer_is_listed() -> None:
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders == set(ALLOWED)
+
+
+@pytest.mark.parametrize("module", ["fpl", "fpl.cli", "fpl.config", "fpl.store", "fpl.report.results"])
+def test_start_up_loads_no_heavy_library(module: str) -> None:
+    program = f"import sys, {module}; print(sorted({HEAVY!r} & set(sys.modules)))"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"

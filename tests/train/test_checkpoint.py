@@ -1,0 +1,79 @@
+"""Checkpoints survive kills and damage."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from fpl.errors import FplError
+from fpl.train.checkpoint import CheckpointFolder, load, save
+
+
+def test_round_trip_is_exact(tmp_path: Path) -> None:
+    state = {"step": 3, "weights": {"w": torch.randn(5)}, "name": "x", "rows": [{"loss": 0.5}]}
+    save(tmp_path / "a.pt", state)
+    back = load(tmp_path / "a.pt")
+    assert torch.equal(back["weights"]["w"], state["weights"]["w"])  # type: ignore[index]
+    assert back["rows"] == [{"loss": 0.5}]
+
+
+def test_two_steps_are_kept(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    for step in (1, 2, 30):
+        folder.save_step(step, {"step": step})
+    assert [path.name for path in folder.steps()] == ["step_00000002.pt", "step_00000030.pt"]
+    latest = folder.latest()
+    assert latest is not None and latest["step"] == 30
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "bit", "text"])
+def test_damaged_checkpoint_falls_back_with_a_message(tmp_path: Path, damage: str) -> None:
+    said: list[str] = []
+    folder = CheckpointFolder(tmp_path, said.append)
+    folder.save_step(1, {"step": 1, "w": torch.arange(1000.0)})
+    path = folder.save_step(2, {"step": 2, "w": torch.arange(1000.0)})
+    content = bytearray(path.read_bytes())
+    if damage == "bit":
+        content[len(content) // 2] ^= 0xFF
+    path.write_bytes(
+        {"truncated": bytes(content[:-500]), "empty": b"", "bit": bytes(content), "text": b"hello"}[damage]
+    )
+    latest = folder.latest()
+    assert latest is not None and latest["step"] == 1
+    assert str(path) in said[0] and "continuing from the checkpoint before it" in said[0]
+
+
+def test_no_checkpoint_is_none_and_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    assert CheckpointFolder(tmp_path / "none").latest() is None
+    with pytest.raises(FplError, match="no such checkpoint"):
+        load(tmp_path / "none.pt")
+
+
+def test_kill_while_writing_leaves_a_readable_checkpoint(tmp_path: Path) -> None:
+    program = textwrap.dedent(
+        f"""
+        import torch
+        from pathlib import Path
+        from fpl.train.checkpoint import CheckpointFolder
+        folder = CheckpointFolder(Path({str(tmp_path)!r}))
+        for step in range(1, 100000):
+            folder.save_step(step, {{"step": step, "w": torch.full((300_000,), float(step))}})
+        """
+    )
+    writer = subprocess.Popen([sys.executable, "-c", program])
+    deadline = time.monotonic() + 8
+    while len(list(tmp_path.glob("step_*.pt"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.05)
+    writer.kill()
+    writer.wait()
+    said: list[str] = []
+    latest = CheckpointFolder(tmp_path, said.append).latest()
+    assert latest is not None and said == []
+    assert torch.equal(latest["w"], torch.full((300_000,), float(latest["step"])))
