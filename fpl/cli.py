@@ -201,6 +201,7 @@ def make(
     dataset: Annotated[str, typer.Argument(help="Data set, for example camvid.")],
     fraction: Annotated[str, typer.Option(help="Share of labeled images, for example 1/8.")],
     family: Annotated[str, typer.Option(help="Rule that picks them.")] = "every-nth",
+    index: Annotated[int, typer.Option(min=0, help="Another split of the same fraction; 0 is the published one.")] = 0,
     data_root: DataRoot = DATA,
     splits: Splits = SPLITS,
 ) -> None:
@@ -209,8 +210,8 @@ def make(
     from fpl.data.splits import make_split, split_folder, write_split
 
     spec = get_spec(dataset)
-    split = make_split(spec, find_root(spec, data_root), family, fraction)
-    folder = split_folder(splits, dataset, family, fraction)
+    split = make_split(spec, find_root(spec, data_root), family, fraction, index)
+    folder = split_folder(splits, dataset, family, fraction, index)
     write_split(split, folder)
     print(
         f"{len(split.labeled)} labeled ({split.labeled_digest}) and "

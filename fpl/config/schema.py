@@ -34,6 +34,8 @@ class SplitConfig(Section):
 
     family: str = "every-nth"
     fraction: Annotated[str, Field(pattern=r"^(1/[1-9]\d*|[1-9]\d*)$")]
+    # Which of the splits of this fraction: an axis of its own beside the seed. 0 is the published one.
+    index: Annotated[int, Field(ge=0)] = 0
     labeled: Digest | None = None
     unlabeled: Digest | None = None
 

@@ -59,7 +59,7 @@ class Batch:
 
     Attributes:
         image: Labeled images, uint8 [B, 3, h, w], or float32 after `to`.
-        label: int64 [B, h, w], 0..C-1 or 255.
+        label: uint8 [B, h, w], 0..C-1 or 255, or int64 after `to`.
         valid: bool [B, h, w], false on padding.
         unlabeled: 0, 1 or 2 draws.
         step: Number of the step, from 0.
@@ -74,7 +74,7 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same on a device, images normalised to float32 with padding exactly 0."""
         image, valid = _network_input(self.image, self.valid, device)
-        label = self.label.to(device, non_blocking=True)
+        label = self.label.to(device, non_blocking=True).long()
         return Batch(image, label, valid, [draw.to(device) for draw in self.unlabeled], self.step)
 
     def pin_memory(self) -> Batch:
@@ -172,7 +172,7 @@ class _Steps(Dataset[Batch | FplError]):
             images.append(image)
             labels.append(label)
             valids.append(valid)
-        return torch.stack(images), torch.stack(labels).long(), torch.stack(valids)
+        return torch.stack(images), torch.stack(labels), torch.stack(valids)
 
     def _draw(self, stream: int, step: int) -> Draw:
         positions = self._positions(step, self.unlabeled_batch)

@@ -17,8 +17,8 @@ from fpl.errors import FplError
 from fpl.files import write_atomic
 
 FAMILIES = {
-    "every-nth": "labeled: lines 0, n, 2n, ... of the training list; unlabeled: the others, in the list's order "
-    "(the rule behind the lists of the released CPS code)",
+    "every-nth": "labeled: lines i, i + n, i + 2n, ... of the training list (i = index); unlabeled: the others, in the "
+    "list's order (index 0 is the rule behind the lists of the released CPS code)",
 }
 DROP_FROM_UNLABELED = "drop-from-unlabeled"
 LABELED_FILE, UNLABELED_FILE, RECORD_FILE = "labeled.txt", "unlabeled.txt", "split.json"
@@ -39,6 +39,7 @@ class Split:
     labeled: tuple[str, ...]
     unlabeled: tuple[str, ...]
     repairs: tuple[str, ...] = ()
+    index: int = 0
 
     @property
     def labeled_digest(self) -> str:
@@ -51,23 +52,25 @@ class Split:
         return digest_ids(self.unlabeled)
 
 
-def every_nth(ids: Sequence[str], n: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Labeled (0, n, 2n, ...) and unlabeled ids (the rest), both in the order of `ids`.
+def every_nth(ids: Sequence[str], n: int, index: int = 0) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Labeled (index, index + n, ...) and unlabeled ids (the rest), both in the order of `ids`.
 
-    Gives ceil(N/n) labeled ids, and splits that are nested for n = 2, 4, 8, ... Reproduces the Cityscapes and
-    VOC train_aug lists of the released CPS code from their training lists.
+    With index 0 it gives ceil(N/n) labeled ids and splits that are nested for n = 2, 4, 8, ..., and reproduces the
+    Cityscapes and VOC train_aug lists of the released CPS code from their training lists. The n splits of one
+    fraction share no labeled image.
     """
-    labeled = tuple(ids[::n])
-    unlabeled = tuple(image_id for number, image_id in enumerate(ids) if number % n)
+    labeled = tuple(ids[index::n])
+    unlabeled = tuple(image_id for number, image_id in enumerate(ids) if number % n != index)
     return labeled, unlabeled
 
 
-def split_folder(splits_root: Path, dataset: str, family: str, fraction: str) -> Path:
-    """Folder of a split: `splits_root/dataset/family/1-8`."""
-    return splits_root / dataset / family / fraction.replace("/", "-")
+def split_folder(splits_root: Path, dataset: str, family: str, fraction: str, index: int = 0) -> Path:
+    """Folder of a split: `splits_root/dataset/family/1-8`, for another index than 0 `.../1-8.2`."""
+    name = fraction.replace("/", "-") + (f".{index}" if index else "")
+    return splits_root / dataset / family / name
 
 
-def make_split(spec: DatasetSpec, root: Path, family: str, fraction: str) -> Split:
+def make_split(spec: DatasetSpec, root: Path, family: str, fraction: str, index: int = 0) -> Split:
     """Make a split from the training list of a data set.
 
     Args:
@@ -75,6 +78,7 @@ def make_split(spec: DatasetSpec, root: Path, family: str, fraction: str) -> Spl
         root: Its root folder (`find_root`).
         family: Name of the rule; see `FAMILIES`.
         fraction: "1/n".
+        index: Which of the n splits of this fraction, 0..n-1; the published lists are number 0.
 
     Raises:
         FplError: Unknown family or fraction, a wrong number of images, images that are missing or also validation.
@@ -83,6 +87,8 @@ def make_split(spec: DatasetSpec, root: Path, family: str, fraction: str) -> Spl
     match = re.fullmatch(r"1/([1-9]\d*)", fraction)
     if match is None:
         raise FplError(f"fraction '{fraction}' is not of the form 1/n", hint=f"family {family} labels one of n images")
+    if not 0 <= index < int(match[1]):
+        raise FplError(f"there is no split {index} of {fraction}", hint=f"0..{int(match[1]) - 1} are allowed")
     ids = spec.list_ids(root, "train")
     counts = spec.expected_counts(root)
     if counts is not None and len(ids) != counts["train"]:
@@ -91,8 +97,8 @@ def make_split(spec: DatasetSpec, root: Path, family: str, fraction: str) -> Spl
             where=str(root),
             hint="complete the data set: a split of another list would be another split",
         )
-    labeled, unlabeled = every_nth(ids, int(match[1]))
-    split = Split(spec.name, family, fraction, labeled, unlabeled)
+    labeled, unlabeled = every_nth(ids, int(match[1]), index)
+    split = Split(spec.name, family, fraction, labeled, unlabeled, index=index)
     has_validation = spec.layout.image_folder(root, "val").is_dir()
     check_split(split, root=root, validation_ids=spec.list_ids(root, "val") if has_validation else ())
     return split
@@ -134,6 +140,7 @@ def read_split(
     dataset: str,
     family: str,
     fraction: str,
+    index: int = 0,
     *,
     root: Path | None = None,
     validation_ids: Sequence[str] = (),
@@ -148,6 +155,7 @@ def read_split(
         dataset: Name of the data set.
         family: Name of the rule.
         fraction: "1/8", or the number of labeled images.
+        index: Which of the splits of this fraction.
         root: Root of the data set; if given, all ids must be on disk.
         validation_ids: Ids that must not be in the split.
 
@@ -156,9 +164,9 @@ def read_split(
     """
     spec = get_spec(dataset)
     _check_family(family)
-    folder = split_folder(splits_root, dataset, family, fraction)
-    labeled = _read_ids(spec, folder / LABELED_FILE, fraction)
-    unlabeled = _read_ids(spec, folder / UNLABELED_FILE, fraction)
+    folder = split_folder(splits_root, dataset, family, fraction, index)
+    labeled = _read_ids(spec, folder / LABELED_FILE, fraction, index)
+    unlabeled = _read_ids(spec, folder / UNLABELED_FILE, fraction, index)
     record = read_record(folder / RECORD_FILE)
     repairs = tuple(record.get("repairs", ()))
     if unknown := [repair for repair in repairs if repair != DROP_FROM_UNLABELED]:
@@ -167,7 +175,7 @@ def read_split(
     if DROP_FROM_UNLABELED in repairs:
         known = frozenset(labeled)
         unlabeled = tuple(image_id for image_id in unlabeled if image_id not in known)
-    split = Split(dataset, family, fraction, labeled, unlabeled, repairs)
+    split = Split(dataset, family, fraction, labeled, unlabeled, repairs, index)
     check_split(split, root=root, validation_ids=validation_ids, where=str(folder))
     _check_counts(split, spec, record, folder, root)
     return split
@@ -223,8 +231,8 @@ def resolve_split(config: RunConfig, splits_root: Path) -> tuple[RunConfig, Spli
     if spec.num_classes != config.data.num_classes:
         what = f"data.num_classes = {config.data.num_classes}, but {spec.name} has {spec.num_classes} classes"
         raise FplError(what, hint=f"data.num_classes = {spec.num_classes}")
-    split = read_split(splits_root, config.data.dataset, wanted.family, wanted.fraction)
-    folder = split_folder(splits_root, split.dataset, split.family, split.fraction)
+    split = read_split(splits_root, config.data.dataset, wanted.family, wanted.fraction, wanted.index)
+    folder = split_folder(splits_root, split.dataset, split.family, split.fraction, split.index)
     found = {"labeled": split.labeled_digest, "unlabeled": split.unlabeled_digest}
     for name, digest in found.items():
         pinned = getattr(wanted, name)
@@ -243,16 +251,21 @@ def _check_family(family: str) -> None:
         raise unknown_name("split family", family, FAMILIES)
 
 
-def _read_ids(spec: DatasetSpec, path: Path, fraction: str) -> tuple[str, ...]:
+def make_command(dataset: str, fraction: str, index: int) -> str:
+    """The command that makes a split."""
+    which = f" --index {index}" if index else ""
+    return f"fpl splits make {dataset} --fraction {fraction}{which} --data-root DIR"
+
+
+def _read_ids(spec: DatasetSpec, path: Path, fraction: str, index: int) -> tuple[str, ...]:
     if not path.is_file():
         folders = [file.parent.name for file in path.parent.parent.glob(f"*/{LABELED_FILE}")]
         present = sorted(folders, key=lambda name: (len(name), name))
         listed = ", ".join(name.replace("-", "/") for name in present) or "none"
         raise FplError(
-            f"no split file {path.name} for fraction {fraction} of {spec.name}",
+            f"no split file {path.name} for fraction {fraction} of {spec.name}" + (f", index {index}" if index else ""),
             where=str(path),
-            hint=f"fractions present: {listed}; make it: "
-            f"fpl splits make {spec.name} --fraction {fraction} --data-root DIR",
+            hint=f"fractions present: {listed}; make it: {make_command(spec.name, fraction, index)}",
         )
     ids = tuple(spec.layout.canonical_id(line) for line in read_lines(path))
     if repeated := duplicates(ids):
@@ -268,9 +281,10 @@ def _check_counts(split: Split, spec: DatasetSpec, record: Mapping[str, Any], fo
     if expected is None and counts is not None:
         total, source = counts["train"], f"{split.fraction} of {counts['train']} training images"
         _, _, n = split.fraction.partition("/")
-        labeled = -(-total // int(n)) if n else int(split.fraction)
+        # Lines index, index + n, ... of total.
+        labeled = -(-(total - split.index) // int(n)) if n else int(split.fraction)
         expected = {"labeled": labeled, "unlabeled": total - labeled}
-    remedy = f"fpl splits make {split.dataset} --fraction {split.fraction} --data-root DIR"
+    remedy = make_command(split.dataset, split.fraction, split.index)
     if expected is not None and found != expected:
         raise FplError(
             f"{found['labeled']} labeled + {found['unlabeled']} unlabeled ids instead of "
@@ -292,6 +306,7 @@ def _record(split: Split) -> dict[str, Any]:
         "dataset": split.dataset,
         "family": split.family,
         "fraction": split.fraction,
+        "index": split.index,
         "rule": FAMILIES.get(split.family, ""),
         "counts": {"labeled": len(split.labeled), "unlabeled": len(split.unlabeled)},
         "labeled_digest": split.labeled_digest,

@@ -98,6 +98,22 @@ def test_r3_written_twice_byte_identical_and_other_fraction_differs(tmp_path: Pa
     assert read_split(tmp_path, spec.name, "every-nth", "1/4", root=city) == split
 
 
+def test_r5_the_splits_of_a_fraction_share_no_labeled_image(tmp_path: Path, city: Path) -> None:
+    spec = get_spec("synthetic_city")
+    splits = [make_split(spec, city, "every-nth", "1/4", index) for index in range(4)]
+    labeled = [image_id for split in splits for image_id in split.labeled]
+    assert sorted(labeled) == sorted(spec.list_ids(city, "train"))
+    for index, split in enumerate(splits):
+        folder = split_folder(tmp_path, spec.name, "every-nth", "1/4", index)
+        write_split(split, folder)
+        assert folder.name == ("1-4" if index == 0 else f"1-4.{index}")
+        assert read_split(tmp_path, spec.name, "every-nth", "1/4", index, root=city) == split
+    with pytest.raises(FplError, match="no split 4 of 1/4"):
+        make_split(spec, city, "every-nth", "1/4", 4)
+    with pytest.raises(FplError, match="--fraction 1/8 --index 2"):
+        read_split(tmp_path, spec.name, "every-nth", "1/8", 2)
+
+
 def test_another_split_is_not_overwritten(tmp_path: Path) -> None:
     write_split(make_split_of("ab", "cd"), tmp_path)
     with pytest.raises(FplError, match="another split stands here"):
