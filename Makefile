@@ -38,7 +38,7 @@ train-demo: setup
 	$(BIN)/fpl data draw synthetic_city --data-root $(DATA)
 	$(BIN)/fpl splits make synthetic_city --fraction 1/8 --data-root $(DATA)
 	$(BIN)/fpl train experiments/base/synthetic_city_fpl.toml --data-root $(DATA) --out $(OUT)
-	$(BIN)/fpl predict synthetic_city-cpscutmix-fpl $(DATA)/synthetic_city/leftImg8bit/val $(OUT)/predictions --out $(OUT)
+	$(BIN)/fpl predict $$(ls -t $(OUT)/checkpoints/synthetic_city-cpscutmix-fpl-*/best.pt | head -1) $(DATA)/synthetic_city/leftImg8bit/val $(OUT)/predictions --out $(OUT)
 
 clean:
 	rm -rf $(VENV) $(DATA)/synthetic_city $(OUT)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 import fpl
-from fpl.errors import FplError
+from fpl.errors import FplError, Interrupted
 
 app = typer.Typer(
     name="fpl",
@@ -35,6 +35,9 @@ Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: be
 
 RESULTS, DATA, SPLITS = Path("results/local"), Path("data"), Path("experiments/splits")
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+# Workers of one machine share its cores.
+THREADS = max(1, CORES // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+MAIN = os.environ.get("RANK", "0") == "0"
 
 
 def main() -> None:
@@ -42,13 +45,10 @@ def main() -> None:
     try:
         app()
     except FplError as error:
-        # Under torchrun every worker meets the same error; one of them says it.
-        if os.environ.get("RANK", "0") == "0":
-            print(f"error: {error.message}", file=sys.stderr)
+        # Several workers may meet the same error or each its own: all speak, each with its rank.
+        rank = f" (rank {os.environ['RANK']})" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
+        print(f"error{rank}: {error.message}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("\nstopped; the same command continues from the last checkpoint", file=sys.stderr)
-        sys.exit(130)
 
 
 def _version(wanted: bool) -> None:
@@ -66,7 +66,7 @@ def _options(
 
 @app.command()
 def train(
-    config: Annotated[Path, typer.Argument(help="TOML file of the run, for example experiments/camvid_fpl.toml.")],
+    config: Annotated[Path, typer.Argument(help="TOML file of the run, for example experiments/base/camvid_fpl.toml.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="loss.threshold=0.85 seed=1 ...")] = None,
     scale: Annotated[str | None, typer.Option(help="Sizes and steps from experiments/scale/NAME.toml.")] = None,
     out: Out = RESULTS,
@@ -74,7 +74,7 @@ def train(
     splits: Splits = SPLITS,
     weights: Weights = None,
     device: Device = "auto",
-    threads: Threads = CORES,
+    threads: Threads = THREADS,
     loader_workers: Annotated[int, typer.Option(min=0, help="Processes that read images; 0: this one.")] = 0,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
     log_every: Annotated[int, typer.Option(min=1, help="Steps between rows of the history.")] = 10,
@@ -84,8 +84,9 @@ def train(
     from fpl.config.compose import load_config, without_effect
 
     run = load_config(config, scale=scale, overrides=overrides or [])
-    for note in without_effect(run, overrides or []):
-        print(f"note: {note}", file=sys.stderr)
+    if MAIN:
+        for note in without_effect(run, overrides or []):
+            print(f"note: {note}", file=sys.stderr)
     from fpl.report.results import print_run
     from fpl.sweep.local import run_local
     from fpl.sweep.prepare import Places
@@ -99,8 +100,11 @@ def train(
         threads=threads,
     )
     places = Places(out, data_root, splits, weights)
-    done = run_local(run, places, device=device, options=options, tensorboard=tensorboard)
-    if os.environ.get("RANK", "0") == "0":
+    try:
+        done = run_local(run, places, device=device, options=options, tensorboard=tensorboard)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped", hint="the same command continues from the last checkpoint") from None
+    if MAIN:
         print_run(out, done.stem)
 
 
@@ -114,7 +118,7 @@ def evaluate(
         Literal["sliding", "whole"] | None, typer.Option(help="sliding or whole; default: the run's own.")
     ] = None,
     device: Device = "auto",
-    threads: Threads = CORES,
+    threads: Threads = THREADS,
     csv: Annotated[Path | None, typer.Option(help="Also write the IoU per class there.")] = None,
 ) -> None:
     """Evaluate a trained run on the validation images, per class."""
@@ -139,7 +143,7 @@ def predict(
     out: Out = RESULTS,
     choice: Choice = "best",
     device: Device = "auto",
-    threads: Threads = CORES,
+    threads: Threads = THREADS,
 ) -> None:
     """Predict class maps (palette PNG) and colour overlays for a folder of images."""
     from fpl.train.predict import predict_folder

@@ -35,5 +35,11 @@ class FplError(Exception):
         return (_rebuild, (type(self), self.what, self.where, self.hint))
 
 
+class Interrupted(FplError):  # noqa: N818 - it is no error
+    """The user pressed Ctrl-C where that can be made good."""
+
+    exit_code = 130
+
+
 def _rebuild(kind: type[FplError], what: str, where: str, hint: str) -> FplError:
     return kind(what, where=where, hint=hint)

@@ -133,6 +133,15 @@ def test_override_without_effect_is_said(run_file: Path, places: Places, fpl_com
     assert code == 0 and "loss.threshold = 0.5 has no effect" in err
 
 
+def test_ctrl_c_says_how_to_go_on(run_file: Path, places: Places, fpl_command, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fpl.sweep.local.run_local", interrupted)
+    code, _, err = fpl_command("train", run_file, *folders(places))
+    assert code == 130 and "the same command continues from the last checkpoint" in err
+
+
 def test_doctor_says_what_is_there_and_what_to_do(places: Places, fpl_command) -> None:  # type: ignore[no-untyped-def]
     code, out, _ = fpl_command("doctor", *folders(places)[:4])
     assert code == 0

@@ -230,10 +230,14 @@ def _explain(error: ValidationError, origins: Mapping[str, str], default_origin:
     # An unknown key is the likeliest cause of everything else that is wrong.
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     problem = problems[0]
-    # A discriminated union puts the chosen method's name into the location.
-    location = [str(part) for part in problem["loc"] if part not in ("supervised", "cps") or len(problem["loc"]) == 1]
+    location = [str(part) for part in problem["loc"]]
+    if location[:1] == ["method"] and len(location) > 2:
+        del location[1]  # pydantic puts the chosen method's name between the section and the key
+    if problem["type"] == "missing" and isinstance(problem["loc"][-1], int):
+        del location[-1]  # a list that is too short is not a missing key
+        problem = {**problem, "type": "too_short", "msg": f"{len(problem['input'])} values are too few"}
     key = ".".join(location)
-    place = next((origins[known] for known in origins if known == key or known.startswith(key + ".")), default_origin)
+    place = _place(key, problem["msg"], origins) or default_origin
     if problem["type"] == "extra_forbidden":
         known = known_keys(location[:-1])
         nearest = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
@@ -245,6 +249,16 @@ def _explain(error: ValidationError, origins: Mapping[str, str], default_origin:
         text = str(problem["ctx"]["error"])
         return FplError(text, where=place or key)
     return FplError(f"{key} = {problem['input']!r} is not allowed", where=place, hint=problem["msg"])
+
+
+def _place(key: str, text: str, origins: Mapping[str, str]) -> str:
+    """Where the key was set; for a problem between sections, where the first key that its text names was."""
+    mentioned = [key] if key else re.findall(r"\b[a-z_]+\.[a-z_.]+[a-z]\b", text)
+    places = [
+        origins[known] for name in mentioned for known in origins if known == name or known.startswith(f"{name}.")
+    ]
+    # What was typed just now is the likelier culprit.
+    return next((place for place in places if place.startswith("override")), places[0] if places else "")
 
 
 def known_keys(location: Sequence[str]) -> list[str]:

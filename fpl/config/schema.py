@@ -10,19 +10,28 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fpl.config.checks import problems
+
 PositiveInt = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Scale = Annotated[float, Field(gt=0.0, le=10.0)]
 Size = tuple[PositiveInt, PositiveInt]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-
-# The image-level pooling of the network and its dilated convolutions need at least this many pixels a side.
-SMALLEST_CROP = 33
 
 
 class Section(BaseModel):
     """A frozen table of the configuration that refuses unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    def _set(self, **values: Any) -> None:
+        """Normalise fields while the section is being validated: equal trainings must have equal values."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _forget(self, *names: str) -> None:
+        """Set keys that nothing reads beside the others back to their defaults."""
+        self._set(**{name: type(self).model_fields[name].default for name in names})
 
 
 class SplitConfig(Section):
@@ -33,7 +42,7 @@ class SplitConfig(Section):
     """
 
     family: str = "every-nth"
-    fraction: Annotated[str, Field(pattern=r"^(1/[1-9]\d*|[1-9]\d*)$")]
+    fraction: Annotated[str, Field(pattern=r"^(1/[1-9]\d*|[1-9]\d*)$", coerce_numbers_to_str=True)]
     # Which of the splits of this fraction: an axis of its own beside the seed. 0 is the published one.
     index: Annotated[int, Field(ge=0)] = 0
     labeled: Digest | None = None
@@ -44,17 +53,26 @@ class DataConfig(Section):
     """Data set, split, augmentation and global batch."""
 
     dataset: str
+    # Digest of the validation list and, for a drawn set, of the drawing's parameters; filled in before a run starts.
+    version: Digest | None = None
     num_classes: Annotated[int, Field(ge=2)]
     split: SplitConfig
     # Images are read at 1/downscale of their size; validation still counts every pixel of the original label.
     downscale: PositiveInt = 1
     crop: Size
     # "choice" draws one of `scales`; "uniform" draws between its smallest and largest value.
-    scales: tuple[Annotated[float, Field(gt=0.0, le=10.0)], ...] = (0.5, 0.75, 1.0, 1.5, 1.75, 2.0)
+    scales: Annotated[tuple[Scale, ...], Field(min_length=1)] = (0.5, 0.75, 1.0, 1.5, 1.75, 2.0)
     scale_sampling: Literal["choice", "uniform"] = "choice"
     flip: bool = True
     labeled_batch: PositiveInt
     unlabeled_batch: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _normalise(self) -> DataConfig:
+        if self.scale_sampling == "uniform":
+            # Between the smallest and the largest, more numbers mean nothing.
+            self._set(scales=(min(self.scales), max(self.scales)))
+        return self
 
 
 class ModelConfig(Section):
@@ -72,6 +90,14 @@ class ModelConfig(Section):
     # Only for backbone = "tiny".
     tiny_width: PositiveInt = 16
     tiny_depth: PositiveInt = 1
+
+    @model_validator(mode="after")
+    def _normalise(self) -> ModelConfig:
+        if self.backbone != "tiny":
+            self._forget("tiny_width", "tiny_depth")
+        if self.pretrained == "none":
+            self._forget("pretrained_sha256")
+        return self
 
 
 class SupervisedConfig(Section):
@@ -96,15 +122,12 @@ class CpsConfig(Section):
     # Share of training over which the unsupervised weight rises linearly from 0; the paper has no ramp.
     ramp: Fraction = 0.0
 
-    @model_validator(mode="before")
-    @classmethod
-    def _resolve_on_labeled(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("on_labeled") is None and "cutmix" in data:
-            return {**data, "on_labeled": not data["cutmix"]}
-        return data
-
     @model_validator(mode="after")
-    def _check(self) -> CpsConfig:
+    def _normalise(self) -> CpsConfig:
+        if self.on_labeled is None:
+            self._set(on_labeled=not self.cutmix)
+        if not self.cutmix:
+            self._forget("pair", "cutmix_boxes", "cutmix_area")
         if self.cutmix and self.on_labeled:
             raise ValueError(
                 "on_labeled = true with cutmix = true is no published recipe: "
@@ -156,41 +179,35 @@ class LossConfig(Section):
     # Images among which hard pixels compete: 1 is what eight GPUs with one image each compute.
     ohem_group: PositiveInt = 1
 
-    @model_validator(mode="before")
-    @classmethod
-    def _normalise(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        kept = dict(data)
-        kind = kept.get("kind", "ce")
-        if kind == "fpl":
-            if kept.get("balance") is None:
-                kept["balance"] = kept.get("fidelity") == "released"
-            unused = _unused_fuzzy_keys(kept)
+    @model_validator(mode="after")
+    def _normalise(self) -> LossConfig:
+        if self.kind != "fpl":
+            self._forget("threshold", *FUZZY_KEYS)
+            self._set(balance=False)
         else:
-            unused = {"threshold", *FUZZY_KEYS}
-            kept["balance"] = False
-        if "negative" not in str(kind):
-            unused.add("negative_threshold")
-        if kept.get("supervised", "ce") != "ohem":
-            unused |= {"ohem_threshold", "ohem_min_kept", "ohem_group"}
-        return {key: value for key, value in kept.items() if key == "balance" or key not in unused}
+            self._normalise_fuzzy()
+        if "negative" not in self.kind:
+            self._forget("negative_threshold")
+        if self.supervised != "ohem":
+            self._forget("ohem_threshold", "ohem_min_kept", "ohem_group")
+        return self
 
-
-def _unused_fuzzy_keys(loss: dict[str, Any]) -> set[str]:
-    strategy, weight = loss.get("strategy", "n-1"), loss.get("weight", "concave")
-    unused = set()
-    if strategy != "fixed":
-        unused.add("fixed_k")
-    if strategy != "ratio":
-        unused.add("ratio")
-    if weight != "concave":
-        unused.add("curvature")
-    if weight != "convex":
-        unused.add("convex_coefficient")
-    if strategy in ("fixed", "step"):
-        unused.add("threshold")
-    return unused
+    def _normalise_fuzzy(self) -> None:
+        released = self.fidelity == "released"
+        if self.balance is None:
+            self._set(balance=released)
+        if self.strategy != "fixed":
+            self._forget("fixed_k")
+        if self.strategy != "ratio":
+            self._forget("ratio")
+        if self.strategy in ("fixed", "step"):
+            self._forget("threshold")
+        if self.weight != "concave":
+            self._forget("curvature")
+        if self.weight != "convex":
+            self._forget("convex_coefficient")
+        elif self.convex_coefficient is None:
+            self._set(convex_coefficient=1.0 if released else 4.0)
 
 
 class OptimConfig(Section):
@@ -229,6 +246,12 @@ class EvalConfig(Section):
     # A class that neither label nor prediction holds is left out of the mean ("skip") or counts 0 ("zero").
     absent: Literal["skip", "zero"] = "skip"
 
+    @model_validator(mode="after")
+    def _normalise(self) -> EvalConfig:
+        if self.protocol == "whole":
+            self._forget("crop", "stride_rate")
+        return self
+
 
 class RunConfig(Section):
     """One training run as a value."""
@@ -242,85 +265,21 @@ class RunConfig(Section):
     train: TrainConfig
     eval: EvalConfig
 
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_what_supervised_does_not_use(cls, data: Any) -> Any:
-        """A supervised run has no unsupervised term: its settings must not make it another run."""
-        method = data.get("method") if isinstance(data, dict) else None
-        if not isinstance(method, dict) or method.get("name") != "supervised":
-            return data
-        loss = data.get("loss", {})
-        kept = {key: loss[key] for key in loss if key.startswith(("supervised", "ohem_"))}
-        return {**data, "loss": kept, "data": {**data.get("data", {}), "unlabeled_batch": 0}}
+    @model_validator(mode="after")
+    def _normalise(self) -> RunConfig:
+        if self.method.name == "supervised":
+            # No unsupervised term: its settings must not make it another run.
+            kept = {key: value for key, value in self.loss if key.startswith(("supervised", "ohem_"))}
+            self._set(loss=LossConfig(**kept), data=self.data.model_copy(update={"unlabeled_batch": 0}))
+        if self.train.evaluate_every > self.train.steps:
+            # The end is validated in any case.
+            self._set(train=self.train.model_copy(update={"evaluate_every": self.train.steps}))
+        if self.eval.crop == self.data.crop:
+            self._set(eval=self.eval.model_copy(update={"crop": None}))
+        return self
 
     @model_validator(mode="after")
     def _check_sections_against_each_other(self) -> RunConfig:
-        for problem in _problems(self):
+        for problem in problems(self):
             raise ValueError(problem)
         return self
-
-
-def _problems(config: RunConfig) -> list[str]:
-    """Contradictions between sections, the first of which is raised; each names the key and the way out."""
-    data, loss, model = config.data, config.loss, config.model
-    problems = []
-    if loss.kind == "fpl" and loss.strategy == "fixed" and loss.fixed_k > data.num_classes - 1:
-        problems.append(
-            f"loss.fixed_k = {loss.fixed_k} leaves no negative class among data.num_classes = {data.num_classes}: "
-            f"at most {data.num_classes - 1} is allowed"
-        )
-    if config.method.name != "supervised" and data.unlabeled_batch == 0:
-        problems.append(
-            f"data.unlabeled_batch = 0: method {config.method.name} needs at least 1 unlabeled image a step"
-        )
-    batches = {"labeled_batch": data.labeled_batch, "unlabeled_batch": data.unlabeled_batch}
-    for key, size in batches.items():
-        if size == 1 and model.norm == "batch":
-            problems.append(
-                f"data.{key} = 1 with BatchNorm: the image-level pooling sees one value per channel. "
-                f'Ways out: data.{key} = 2 or more, or model.norm = "frozen"'
-            )
-    if model.norm == "frozen" and model.pretrained == "none":
-        problems.append('model.norm = "frozen" needs model.pretrained = "imagenet": there are no statistics to freeze')
-    for key, crop in {"data.crop": data.crop, "eval.crop": config.eval.crop or data.crop}.items():
-        if min(crop) < SMALLEST_CROP:
-            problems.append(
-                f"{key} = {list(crop)} is below {SMALLEST_CROP} x {SMALLEST_CROP}, the network's smallest input"
-            )
-    if data.labeled_batch % loss.ohem_group:
-        problems.append(
-            f"data.labeled_batch = {data.labeled_batch} is no multiple of loss.ohem_group = {loss.ohem_group}"
-        )
-    if not data.scales:
-        problems.append("data.scales is empty: [1.0] leaves the images as they are")
-    if config.train.evaluate_every > config.train.steps:
-        problems.append(
-            f"train.evaluate_every = {config.train.evaluate_every} is beyond train.steps = {config.train.steps}: "
-            "nothing would be validated before the end"
-        )
-    return problems
-
-
-def warnings_of(config: RunConfig) -> list[str]:
-    """What is allowed but rarely meant, one sentence each."""
-    found = []
-    if config.method.name == "cps" and config.method.weight == 0.0:
-        found.append("method.weight = 0: the unlabeled images have no influence on this run")
-    if config.loss.kind == "fpl" and config.loss.strategy == "n" and config.loss.balance:
-        found.append("loss.balance with strategy n divides by a loss that is 0 wherever all classes are positive")
-    if config.loss.kind == "fpl" and config.loss.strategy == "step" and config.data.num_classes < 4:
-        found.append(f"loss.strategy = step starts at K = 3; {config.data.num_classes} classes cap it")
-    return found
-
-
-def worker_problem(config: RunConfig, workers: int) -> str | None:
-    """Why `workers` processes cannot share the global batch exactly, or None if they can."""
-    sizes = {"labeled_batch": config.data.labeled_batch, "unlabeled_batch": config.data.unlabeled_batch}
-    for key, size in sizes.items():
-        if size % workers:
-            fits = [count for count in range(1, size + 1) if size % count == 0]
-            return f"data.{key} = {size} cannot be shared equally by {workers} workers: {fits} can"
-    per_worker = config.data.labeled_batch // workers
-    if per_worker % config.loss.ohem_group:
-        return f"loss.ohem_group = {config.loss.ohem_group} does not divide the {per_worker} labeled images of a worker"
-    return None

@@ -197,6 +197,9 @@ class BatchStream:
             sampler=numbers,
             num_workers=loader_workers,
             pin_memory=torch.cuda.is_available(),
+            # Without one of its own, each iterator would draw from the generator that dropout uses, and a resumed run
+            # makes one iterator more.
+            generator=torch.Generator().manual_seed(0),
         )
 
     def __len__(self) -> int:

@@ -6,6 +6,7 @@ A new data set is one more `DatasetSpec` in `SPECS`.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -88,6 +89,13 @@ class DatasetSpec:
             return self.counts
         record = json.loads((root / DRAWING_RECORD).read_text(encoding="utf-8"))
         return {"train": int(record["train"]), "val": int(record["validation"])}
+
+
+def data_version(spec: DatasetSpec, root: Path) -> str:
+    """What is measured on: 16 hex digits of the SHA-256 of the validation ids and of a drawn set's parameters."""
+    record = root / DRAWING_RECORD
+    drawing = record.read_text(encoding="utf-8") if record.is_file() else ""
+    return hashlib.sha256("\n".join([drawing, *spec.list_ids(root, "val")]).encode()).hexdigest()[:16]
 
 
 def _identity(num_classes: int) -> dict[int, int]:

@@ -102,7 +102,8 @@ def ohem_cross_entropy(
         cut = torch.full_like(probability[:, :1], threshold)
         if min_kept > 0:
             place = min(min_kept, probability.shape[1])
-            cut = torch.maximum(cut, probability.kthvalue(place, dim=1, keepdim=True).values)
+            # Not kthvalue, which has no deterministic form on a GPU.
+            cut = torch.maximum(cut, probability.sort(dim=1).values[:, place - 1 : place])
         # Not "probability <= cut": a NaN has to be kept to be seen.
         kept = valid & ~(probability > cut)
     count = kept.sum(1)

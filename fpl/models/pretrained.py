@@ -56,6 +56,12 @@ class WeightsReport:
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
 
+    def summary(self) -> str:
+        """One line for the user."""
+        named = {"missing": self.missing, "unexpected": self.unexpected}
+        rest = [f"{len(names)} {word}: {_first(list(names))}" for word, names in named.items() if names]
+        return "; ".join([f"{self.loaded} tensors from {self.source} (SHA-256 {self.sha256[:16]})", *rest])
+
 
 def load_pretrained(network: SegmentationNetwork, model: ModelConfig, weights_dir: Path | None) -> WeightsReport | None:
     """Fill the backbone of `network` in place as `model.pretrained` says.

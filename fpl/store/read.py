@@ -107,7 +107,7 @@ def load_results(folder: Path | str) -> Results:
         FplError: There is no such folder, or it holds no results.
     """
     path = Path(folder)
-    if not (path / RUNS).is_dir():
+    if not any((path / RUNS).glob("*.parquet")):
         raise FplError(
             "no results here" if path.is_dir() else "no such folder",
             where=str(path),

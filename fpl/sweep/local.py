@@ -14,7 +14,8 @@ import filelock
 import torch
 import torch.distributed as dist
 
-from fpl.config.schema import RunConfig, worker_problem
+from fpl.config.checks import worker_problem
+from fpl.config.schema import RunConfig
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
 from fpl.store.write import run_path
@@ -23,7 +24,7 @@ from fpl.sweep.record import write_outcome
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.loop import Run, RunData
 from fpl.train.progress import Progress
-from fpl.train.runtime import State, Verdict, Workers, select_device, worker_group
+from fpl.train.runtime import State, TrainingError, Verdict, Workers, select_device, worker_group
 from fpl.train.state import LoopOptions, Outcome
 
 
@@ -71,34 +72,58 @@ def run_local(
     prepared = prepare(config, places)
     done = run_path(places.out, prepared.run_id)
     where = select_device(device)
-    with worker_group(where) as workers:
+    with worker_group(where) as workers, _peers(workers):
         if workers.rank > 0:
             say = _nothing
         if problem := worker_problem(prepared.config, workers.world_size):
             raise FplError(problem, where=f"{workers.world_size} workers")
-        if done.exists():
-            say(f"{prepared.run_id} is done: {done}")
-            return done
-        for warning in prepared.warnings:
-            say(f"warning: {warning}")
         folder = CheckpointFolder(places.checkpoints(prepared.run_id), say)
-        with (
-            _lock(folder.folder, workers),
-            _tensorboard(places.out / "tensorboard" / prepared.run_id, tensorboard) as log,
-        ):
-            options = replace(options or LoopOptions(), on_metrics=log)
-            say(f"{prepared.run_id}: {_headline(prepared, workers, where)}")
-            outcome = _train(prepared, LocalContext(workers, where, folder), options, folder)
-            if not outcome.finished:
-                raise FplError(
-                    f"stopped at step {outcome.step} of {prepared.config.train.steps}",
-                    where=prepared.run_id,
-                    hint="the same command continues",
-                )
+        with _lock(folder, workers):
+            # Only now: another process may have finished it while this one waited.
+            if all(workers.gather(done.exists())):
+                say(f"{prepared.run_id} is done: {done}")
+            else:
+                for warning in prepared.warnings:
+                    say(f"warning: {warning}")
+                say(f"{prepared.run_id}: {_headline(prepared, workers, where)}")
+                with _tensorboard(
+                    places.out / "tensorboard" / prepared.run_id, tensorboard and workers.rank == 0
+                ) as log:
+                    options = replace(options or LoopOptions(), on_metrics=log)
+                    outcome = _train(prepared, LocalContext(workers, where, folder), options, folder)
+                _finish(places.out, prepared, outcome, workers, where, options)
             if workers.rank == 0:
-                write_outcome(places.out, prepared, outcome, workers, where, options)
                 folder.drop_steps()
         return done
+
+
+def _finish(
+    out: Path, prepared: Prepared, outcome: Outcome, workers: Workers, device: torch.device, options: LoopOptions
+) -> None:
+    if not outcome.finished:
+        raise FplError(
+            f"stopped at step {outcome.step} of {prepared.config.train.steps}",
+            where=prepared.run_id,
+            hint="the same command continues",
+        )
+    if workers.rank == 0:
+        write_outcome(out, prepared, outcome, workers, device, options)
+
+
+@contextlib.contextmanager
+def _peers(workers: Workers) -> Iterator[None]:
+    """A worker that loses its peers says so in one line: the peer's own message tells why."""
+    try:
+        yield
+    except RuntimeError as error:
+        lost = isinstance(error, dist.DistError) or "gloo" in str(error).lower()
+        if workers.world_size == 1 or not lost:
+            raise
+        raise TrainingError(
+            f"lost another worker: {str(error).splitlines()[0]}",
+            where=f"rank {workers.rank} of {workers.world_size}",
+            hint="the worker that failed first says why; the same command continues from the last checkpoint",
+        ) from None
 
 
 def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, folder: CheckpointFolder) -> Outcome:
@@ -113,20 +138,21 @@ def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, fold
 
 
 @contextlib.contextmanager
-def _lock(folder: Path, workers: Workers) -> Iterator[None]:
+def _lock(folder: CheckpointFolder, workers: Workers) -> Iterator[None]:
     """Keep a second process off the same run. The lock ends with the process, however it ends."""
     if workers.rank > 0:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder / ".lock")
+    folder.folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder.folder / ".lock")
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
         raise FplError(
-            "another process is training this run", where=str(folder), hint="wait for it, or give another --out"
+            "another process is training this run", where=str(folder.folder), hint="wait for it, or give another --out"
         ) from None
     try:
+        folder.sweep()
         yield
     finally:
         lock.release()

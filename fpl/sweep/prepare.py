@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fpl.config.checks import warnings_of
 from fpl.config.compose import run_id
-from fpl.config.schema import RunConfig, warnings_of
+from fpl.config.schema import RunConfig
 from fpl.data.check import check_data
 from fpl.data.read import Images, read_size
-from fpl.data.spec import DatasetSpec, find_root, get_spec
+from fpl.data.spec import DatasetSpec, data_version, find_root, get_spec
 from fpl.data.splits import Split, resolve_split
 from fpl.errors import FplError
 from fpl.models.pretrained import find_pretrained
@@ -67,9 +68,25 @@ def prepare(config: RunConfig, places: Places) -> Prepared:
     config, split = resolve_split(config, places.splits_root)
     config = pin_weights(config, places.weights_dir)
     root = find_root(spec, places.data_root)
+    config = pin_data(config, data_version(spec, root))
     images = Images(spec, root, "train", config.data.downscale, keep=fits_in_memory(spec, root, config, "train"))
     found = check_data(config, split, images)
     return Prepared(config, run_id(config), spec, root, split, images, (*warnings_of(config), *found))
+
+
+def pin_data(config: RunConfig, version: str) -> RunConfig:
+    """Fill in what the run is measured on; another drawing or validation list makes another run.
+
+    Raises:
+        FplError: The configuration pins another version.
+    """
+    if config.data.version not in (None, version):
+        raise FplError(
+            f"data.version pins {config.data.version}, the data on disk are {version}",
+            where="data.version",
+            hint="restore the data the configuration was made for, or drop the pinned version",
+        )
+    return config.model_copy(update={"data": config.data.model_copy(update={"version": version})})
 
 
 def pin_weights(config: RunConfig, weights_dir: Path | None) -> RunConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,13 @@ class CheckpointFolder:
 
     def latest(self) -> dict[str, Any] | None:
         """The newest checkpoint that reads back whole; damaged ones are named and passed over."""
-        for path in reversed(self.steps()):
+        paths = self.steps()
+        while paths:
             try:
-                return load(path)
+                return load(paths.pop())
             except FplError as error:
-                self.say(f"{error.message}\n  -> continuing from the checkpoint before it")
+                instead = "continuing from the checkpoint before it" if paths else "starting again from step 0"
+                self.say(f"{error.message}\n  -> {instead}")
         return None
 
     def save_weights(self, name: str, weights: dict[str, Any]) -> Path:
@@ -55,6 +58,11 @@ class CheckpointFolder:
         path = self.folder / f"{name}.pt"
         save(path, weights)
         return path
+
+    def sweep(self) -> None:
+        """Remove what killed writers left behind; only for the process that holds the run's lock."""
+        for path in self.folder.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
 
     def drop_steps(self) -> None:
         """Remove the resumable checkpoints of a finished run: its weights and its row are on disk."""
@@ -78,9 +86,11 @@ def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
             damaged = archive.testzip()
         if damaged is not None:
             raise FplError(f"checkpoint is damaged: {damaged} fails its checksum", where=str(path))
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        state = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise FplError("no such checkpoint", where=str(path)) from None
-    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError) as error:
-        raise FplError(f"checkpoint cannot be read: {error}", where=str(path)) from None
+    except (zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        raise FplError(f"checkpoint cannot be read: {str(error).splitlines()[0]}", where=str(path)) from None
+    if not isinstance(state, dict):
+        raise FplError(f"holds a {type(state).__name__}, no checkpoint", where=str(path))
     return state

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fpl.config.schema import SMALLEST_CROP, EvalConfig
+from fpl.config.checks import SMALLEST_CROP
+from fpl.config.schema import EvalConfig
 from fpl.data.augment import normalise
 from fpl.train.runtime import Workers
 

@@ -97,13 +97,23 @@ class Run:
         network = build_network(
             model, self.config.data.num_classes, device_type=context.device.type, world_size=context.world_size
         )
+        known = self.weights
         self.weights = load_pretrained(network, model, self.options.weights_dir)
+        if known is None and self.weights is not None:
+            self.progress.note(self.weights.summary())
         return network
 
     def train(self) -> Outcome:
         """Train from the newest checkpoint, or the start, to the end or until the context says stop."""
         if (state := self.context.latest()) is not None:
             self._restore(state)
+        begins = self.workers.gather(self.memory.step)
+        if len(set(begins)) > 1:
+            raise FplError(
+                f"the workers would begin at different steps {begins}: they do not see the same checkpoints",
+                where=str(self.folder.folder),
+                hint="give --out a folder that all workers share",
+            )
         self.progress.begin(self.memory.step)
         loader = make_loader(
             self.config,
@@ -246,12 +256,11 @@ class Run:
         """Everything that resuming needs; `ranks` holds what differs between the workers."""
         if self.terms.rows:
             self.terms.check()  # no checkpoint may hold weights that a non-finite loss has touched
-        terms = {"steps": self.terms.steps, "rows": self.terms.rows, "silent": self.terms.silent}
         return {
             "canonical": canonical(self.config),
             "method": self.method.state_dict(),
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
-            "ranks": self.workers.gather({"rng": rng_state(self.context.device), "terms": terms}),
+            "ranks": self.workers.gather({"rng": rng_state(self.context.device), "terms": self.terms.state()}),
             "threads": self.options.threads,
             "memory": vars(self.memory),
         }
@@ -271,7 +280,7 @@ class Run:
         if before == self.context.world_size:
             own = state["ranks"][self.context.rank]
             restore_rng(own["rng"], self.context.device)
-            self.terms = TermLog(self.workers, **own["terms"])
+            self.terms.restore(own["terms"], self.context.device)
         note = ""
         if before != self.context.world_size:
             note = f" on {self.context.world_size} workers instead of {before}: same batches, sums round differently"

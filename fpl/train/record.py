@@ -27,6 +27,16 @@ class TermLog:
     # Consecutive steps whose unsupervised loss was exactly 0.
     silent: int = 0
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, on the CPU."""
+        rows = [{name: value.cpu() for name, value in row.items()} for row in self.rows]
+        return {"steps": list(self.steps), "rows": rows, "silent": self.silent}
+
+    def restore(self, state: dict[str, Any], device: torch.device) -> None:
+        """Put back what `state` gave."""
+        self.steps, self.silent = list(state["steps"]), state["silent"]
+        self.rows = [{name: value.to(device) for name, value in row.items()} for row in state["rows"]]
+
     def add(self, step: int, terms: Mapping[str, Tensor]) -> None:
         """Keep the terms of one step."""
         self.steps.append(step)

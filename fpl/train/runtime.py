@@ -161,5 +161,7 @@ def restore_rng(state: State, device: torch.device) -> None:
 def autocast(train: TrainConfig, device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Mixed precision as configured; losses compute in float32 in either case."""
     if train.precision == "bf16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
+        # The cache would hand weight copies made under a teacher's no_grad to the student, whose weights then get no
+        # gradient (in some versions of torch), without any error.
+        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
     return contextlib.nullcontext()

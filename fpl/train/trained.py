@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fpl.config.compose import validate
 from fpl.config.schema import RunConfig
 from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.validation import ValidationSet
@@ -50,7 +52,7 @@ def load_trained(path: Path, device: torch.device, threads: int = 1) -> Trained:
     state = load(path, device=device)
     if "config" not in state or "method" not in state:
         raise FplError("not a weights file of this suite", where=str(path), hint="give best.pt or last.pt of a run")
-    config = RunConfig.model_validate_json(state["config"])
+    config = validate(json.loads(state["config"]), default_origin=str(path))
 
     prepare_torch(config.train, threads)
 

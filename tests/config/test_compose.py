@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from fpl.config.checks import warnings_of, worker_problem
 from fpl.config.compose import canonical, digest, load_config, parse_override, run_id, validate, without_effect
-from fpl.config.schema import worker_problem
 from fpl.errors import FplError
 
 BASE = """
@@ -93,12 +93,14 @@ def test_unknown_key_names_the_nearest_with_file_and_line(base: Path) -> None:
         ("method.cutmix_area=[0.5,0.2]", "not ordered"),
         ("method.on_labeled=true", "on_labeled = true with cutmix = true"),
         ("data.crop=[32,64]", "data.crop = [32, 64] is below 33 x 33"),
-        ("train.evaluate_every=11", "beyond train.steps = 10"),
+        ("data.crop=[64]", "data.crop = [64] is not allowed"),
+        ("optim.lr=inf", "optim.lr = inf is not allowed"),
+        ("loss.supervised=hinge", "loss.supervised = 'hinge' is not allowed"),
         ("data.labeled_batch=1", "data.labeled_batch = 1 with BatchNorm"),
         ("data.unlabeled_batch=1", "data.unlabeled_batch = 1 with BatchNorm"),
         ("data.unlabeled_batch=0", "needs at least 1 unlabeled image"),
         ("model.norm=frozen", 'needs model.pretrained = "imagenet"'),
-        ("data.scales=[]", "data.scales is empty"),
+        ("data.scales=[]", "at least 1 item"),
         ("loss.weight", "is no override"),
         ("spead=3", "unknown key spead"),
     ],
@@ -172,6 +174,46 @@ def test_equal_trainings_have_equal_identities(base: Path) -> None:
     assert run_id(filled(base, "loss.kind=fpl", "loss.weight=linear", "loss.curvature=9.0")) == linear
     fixed = run_id(filled(base, "loss.kind=fpl", "loss.strategy=fixed"))
     assert run_id(filled(base, "loss.kind=fpl", "loss.strategy=fixed", "loss.threshold=0.5")) == fixed
+
+
+@pytest.mark.parametrize(
+    ("settings", "without_effect"),
+    [
+        (["method.cutmix=false"], ["method.pair=same", "method.cutmix_boxes=5"]),
+        (["model.backbone=resnet50"], ["model.tiny_width=32", "model.tiny_depth=2"]),
+        (["eval.protocol=whole"], ["eval.stride_rate=0.5", "eval.crop=[90,90]"]),
+        (["eval.protocol=sliding"], ["eval.crop=[64,64]"]),  # the training crop
+        (["data.scale_sampling=uniform", "data.scales=[0.5,2.0]"], ["data.scales=[0.5,1.0,2.0]"]),
+        (["loss.kind=fpl", "loss.weight=convex"], ["loss.convex_coefficient=4.0"]),
+        (["loss.kind=fpl", "loss.weight=convex", "loss.fidelity=released"], ["loss.convex_coefficient=1.0"]),
+        (["train.evaluate_every=10"], ["train.evaluate_every=99"]),
+        ([], ["model.pretrained_sha256=0123456789"]),
+        (["method.name=supervised"], ["loss.kind=fpl", "data.unlabeled_batch=6"]),
+    ],
+)
+def test_settings_that_nothing_reads_make_no_other_run(
+    base: Path, settings: list[str], without_effect: list[str]
+) -> None:
+    assert run_id(filled(base, *settings, *without_effect)) == run_id(filled(base, *settings))
+
+
+def test_a_problem_between_sections_names_what_was_typed_last(base: Path) -> None:
+    assert message(base, "data.unlabeled_batch=1").startswith("override data.unlabeled_batch: ")
+    assert message(base, "loss.kind=fpl", "loss.strategy=fixed", "loss.fixed_k=11").startswith(
+        "override loss.fixed_k: "
+    )
+
+
+def test_doubtful_choices_are_warned_about(base: Path) -> None:
+    assert warnings_of(load_config(base)) == []
+    for overrides, expected in [
+        (["method.weight=0.0"], "have no influence"),
+        (["loss.supervised=ohem"], "ohem is plain cross-entropy here"),
+        (["loss.kind=fpl", "loss.strategy=n", "loss.balance=true"], "divides by a loss"),
+        (["loss.kind=fpl", "loss.strategy=step", "data.num_classes=3"], "3 classes cap it"),
+    ]:
+        (warning,) = warnings_of(load_config(base, overrides=overrides))
+        assert expected in warning
 
 
 @pytest.mark.parametrize(

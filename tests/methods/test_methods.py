@@ -16,6 +16,7 @@ from fpl.data.batches import Batch, Draw
 from fpl.losses import cross_entropy, fuzzy_positive_loss
 from fpl.methods import METHODS, Clock, Method
 from fpl.models import SegmentationNetwork, build_network
+from fpl.train.runtime import autocast
 
 CLOCK = Clock(step=3, total=6)
 
@@ -81,6 +82,18 @@ def test_every_pixel_loss_trains_both_networks(run_file: Path, kind: str) -> Non
     losses.objectives["main"].backward()
     for parameter in method.parameters():
         assert parameter.grad is not None and bool(parameter.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("cutmix", ["true", "false"])
+def test_every_parameter_learns_under_bf16(run_file: Path, cutmix: str) -> None:
+    config = load_config(run_file, overrides=["train.precision=bf16", f"method.cutmix={cutmix}", "loss.kind=fpl"])
+    method = build(config)
+    with autocast(config.train, torch.device("cpu")):
+        found = method.losses(batch_for(config, method.draws), CLOCK)
+    parameters = list(method.parameters())
+    found.objectives["main"].backward(inputs=parameters)
+    for parameter in parameters:
+        assert parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
 
 
 @pytest.mark.parametrize(

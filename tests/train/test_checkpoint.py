@@ -55,6 +55,20 @@ def test_no_checkpoint_is_none_and_a_missing_file_is_an_error(tmp_path: Path) ->
         load(tmp_path / "none.pt")
 
 
+def test_when_all_are_damaged_it_says_that_it_starts_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    folder = CheckpointFolder(tmp_path, said.append)
+    folder.save_step(1, {"step": 1}).write_bytes(b"")
+    assert folder.latest() is None and "starting again from step 0" in said[0]
+
+
+@pytest.mark.parametrize("content", ["a module", "a tensor"])
+def test_files_of_another_kind_are_refused(tmp_path: Path, content: str) -> None:
+    torch.save(torch.nn.Linear(2, 2) if content == "a module" else torch.zeros(2), tmp_path / "x.pt")
+    with pytest.raises(FplError, match=r"cannot be read|holds a Tensor"):
+        load(tmp_path / "x.pt")
+
+
 def test_kill_while_writing_leaves_a_readable_checkpoint(tmp_path: Path) -> None:
     program = textwrap.dedent(
         f"""

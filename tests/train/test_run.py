@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,9 +21,13 @@ import torch
 import fpl
 from fpl.config.compose import load_config
 from fpl.config.schema import OptimConfig, RunConfig
+from fpl.data.batches import Batch
 from fpl.data.spec import get_spec
+from fpl.data.synthetic import draw_city
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
+from fpl.methods import Clock, Losses
+from fpl.methods.cps import Cps
 from fpl.sweep import local
 from fpl.sweep.local import epochs, run_local
 from fpl.sweep.prepare import Places, prepare
@@ -144,7 +150,7 @@ def test_kill_at_any_moment_then_the_same_command(run_file: Path, places: Places
     deadline = time.monotonic() + 60
     while not list(places.out.glob("checkpoints/*/step_*.pt")) and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(0.2)
+    time.sleep(random.uniform(0, 1))
     assert process.poll() is None, "the run ended before it could be killed"
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -156,7 +162,8 @@ def test_kill_at_any_moment_then_the_same_command(run_file: Path, places: Places
     assert_equal_results(places, uninterrupted)
 
 
-def two_workers(run_file: Path, places: Places, *overrides: str) -> None:
+def start_workers(run_file: Path, places: Places, *overrides: str) -> list[tuple[int, str]]:
+    """Exit code and stderr of two workers that train one run."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -168,9 +175,8 @@ def two_workers(run_file: Path, places: Places, *overrides: str) -> None:
         }
         line = command(run_file, places, *overrides)
         processes.append(subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True))
-    for process in processes:
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
+    errors = [process.communicate(timeout=60)[1] for process in processes]
+    return [(process.returncode, text) for process, text in zip(processes, errors, strict=True)]
 
 
 @pytest.mark.timeout(120)
@@ -180,7 +186,8 @@ def test_two_workers_see_what_one_sees(run_file: Path, places: Places, released:
     overrides += ["loss.fidelity=released"] if released else ["loss.supervised=ohem", "loss.ohem_min_kept=100"]
     together = elsewhere(places, "together")
     run(load_config(run_file, overrides=overrides), places)
-    two_workers(run_file, together, *overrides)
+    for code, errors in start_workers(run_file, together, *overrides):
+        assert code == 0, errors
     one, two = fpl.load_results(places.out), fpl.load_results(together.out)
     losses = ["loss", "supervised_1", "supervised_2", "cross", "unsupervised", "unsupervised_gradient_share", "lr"]
     pd.testing.assert_frame_equal(
@@ -251,8 +258,6 @@ def test_labels_of_unlabeled_images_are_never_opened(config: RunConfig, places: 
 
 
 def test_unlabeled_images_need_no_label_file(config: RunConfig, places: Places, tmp_path: Path) -> None:
-    import shutil
-
     root = tmp_path / "copy"
     shutil.copytree(places.data_root, root)
     copied = Places(places.out, root, root / "splits")
@@ -268,6 +273,64 @@ def test_a_checkpoint_of_another_configuration_is_refused(config: RunConfig, pla
     CheckpointFolder(places.checkpoints(identity)).save_step(2, {"canonical": "{}"})
     with pytest.raises(FplError, match="another configuration"):
         run(config, places)
+
+
+def test_another_drawing_is_another_run(run_file: Path, places: Places, tmp_path: Path) -> None:
+    config = load_config(run_file)
+    draw_city(tmp_path / "synthetic_city", train=12, validation=3, size=(45, 60), seed=1)
+    other = dataclasses.replace(places, data_root=tmp_path)
+    first, second = prepare(config, places), prepare(config, other)
+    assert first.split.labeled_digest == second.split.labeled_digest  # the ids say nothing about the drawing
+    assert first.run_id != second.run_id
+    with pytest.raises(FplError, match=r"data\.version pins"):
+        prepare(first.config, other)
+
+
+def test_left_overs_of_killed_processes_are_swept(config: RunConfig, places: Places) -> None:
+    path = run(config, places)
+    folder = places.checkpoints(path.stem)
+    (folder / ".step_00000004.pt.123.tmp").write_bytes(b"half")
+    CheckpointFolder(folder).save_step(4, {})
+    run(config, places)  # done: nothing to train, but the killed process had not tidied up
+    assert {file.name for file in folder.iterdir()} == {".lock", "best.pt", "last.pt"}
+
+
+def test_a_method_that_draws_resumes_exactly(
+    config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original_losses, original_save = Cps.losses, CheckpointFolder.save_step
+
+    def drawing(self: Cps, batch: Batch, clock: Clock) -> Losses:
+        batch.image = batch.image * torch.rand(1)  # as dropout would, from torch's own generator
+        return original_losses(self, batch, clock)
+
+    def save_and_die(self: CheckpointFolder, step: int, state: State) -> Path:
+        original_save(self, step, state)
+        raise KilledError
+
+    monkeypatch.setattr(Cps, "losses", drawing)
+    uninterrupted = elsewhere(places, "uninterrupted")
+    run(config, uninterrupted)
+    monkeypatch.setattr(CheckpointFolder, "save_step", save_and_die)
+    with pytest.raises(KilledError):
+        run(config, places)
+    monkeypatch.setattr(CheckpointFolder, "save_step", original_save)
+    run(config, places)
+    assert_equal_results(places, uninterrupted)
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_fails_says_why(run_file: Path, places: Places, tmp_path: Path) -> None:
+    root = tmp_path / "copy"
+    shutil.copytree(places.data_root, root)
+    for path in sorted((root / "synthetic_city" / "leftImg8bit" / "val").rglob("*.png"))[1::2]:
+        path.write_bytes(path.read_bytes()[:200])  # the second worker's share of the validation images
+    copied = Places(places.out, root, root / "splits")
+    results = start_workers(run_file, copied)
+    assert [code for code, _ in results] == [1, 2]
+    assert "error (rank 1): " in results[1][1] and "truncated" in results[1][1]
+    assert "lost another worker" in results[0][1]
+    assert all("Traceback" not in errors for _, errors in results)
 
 
 def test_two_processes_cannot_train_one_run(config: RunConfig, places: Places) -> None:

@@ -1,0 +1,72 @@
+"""What a single field cannot know: contradictions between sections, doubtful choices, and what workers allow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fpl.config.schema import RunConfig
+
+# The image-level pooling of the network and its dilated convolutions need at least this many pixels a side.
+SMALLEST_CROP = 33
+
+
+def problems(config: RunConfig) -> list[str]:
+    """Contradictions between sections, the first of which is raised; each names the key and the way out."""
+    data, loss, model = config.data, config.loss, config.model
+    found = []
+    if loss.kind == "fpl" and loss.strategy == "fixed" and loss.fixed_k > data.num_classes - 1:
+        found.append(
+            f"loss.fixed_k = {loss.fixed_k} leaves no negative class among data.num_classes = {data.num_classes}: "
+            f"at most {data.num_classes - 1} is allowed"
+        )
+    if config.method.name != "supervised" and data.unlabeled_batch == 0:
+        found.append(f"data.unlabeled_batch = 0: method {config.method.name} needs at least 1 unlabeled image a step")
+    batches = {"labeled_batch": data.labeled_batch, "unlabeled_batch": data.unlabeled_batch}
+    for key, size in batches.items():
+        if size == 1 and model.norm == "batch":
+            found.append(
+                f"data.{key} = 1 with BatchNorm: the image-level pooling sees one value per channel. "
+                f'Ways out: data.{key} = 2 or more, or model.norm = "frozen"'
+            )
+    if model.norm == "frozen" and model.pretrained == "none":
+        found.append('model.norm = "frozen" needs model.pretrained = "imagenet": there are no statistics to freeze')
+    for key, crop in {"data.crop": data.crop, "eval.crop": config.eval.crop or data.crop}.items():
+        if min(crop) < SMALLEST_CROP:
+            found.append(
+                f"{key} = {list(crop)} is below {SMALLEST_CROP} x {SMALLEST_CROP}, the network's smallest input"
+            )
+    if data.labeled_batch % loss.ohem_group:
+        found.append(f"data.labeled_batch = {data.labeled_batch} is no multiple of loss.ohem_group = {loss.ohem_group}")
+    return found
+
+
+def warnings_of(config: RunConfig) -> list[str]:
+    """What is allowed but rarely meant, one sentence each."""
+    found = []
+    if config.method.name == "cps" and config.method.weight == 0.0:
+        found.append("method.weight = 0: the unlabeled images have no influence on this run")
+    if config.loss.kind == "fpl" and config.loss.strategy == "n" and config.loss.balance:
+        found.append("loss.balance with strategy n divides by a loss that is 0 wherever all classes are positive")
+    if config.loss.kind == "fpl" and config.loss.strategy == "step" and config.data.num_classes < 4:
+        found.append(f"loss.strategy = step starts at K = 3; {config.data.num_classes} classes cap it")
+    pixels = config.data.crop[0] * config.data.crop[1] * config.loss.ohem_group
+    if config.loss.supervised == "ohem" and pixels <= config.loss.ohem_min_kept:
+        found.append(
+            f"loss.ohem_min_kept = {config.loss.ohem_min_kept} keeps all of the {pixels} pixels of a group: "
+            "ohem is plain cross-entropy here"
+        )
+    return found
+
+
+def worker_problem(config: RunConfig, workers: int) -> str | None:
+    """Why `workers` processes cannot share the global batch exactly, or None if they can."""
+    sizes = {"labeled_batch": config.data.labeled_batch, "unlabeled_batch": config.data.unlabeled_batch}
+    for key, size in sizes.items():
+        if size % workers:
+            fits = [count for count in range(1, size + 1) if size % count == 0]
+            return f"data.{key} = {size} cannot be shared equally by {workers} workers: {fits} can"
+    per_worker = config.data.labeled_batch // workers
+    if per_worker % config.loss.ohem_group:
+        return f"loss.ohem_group = {config.loss.ohem_group} does not divide the {per_worker} labeled images of a worker"
+    return None
