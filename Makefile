@@ -18,6 +18,7 @@ setup: $(VENV)/.installed
 
 # Installed anew only when the dependencies change.
 $(VENV)/.installed: pyproject.toml
+	@echo "installing into $(VENV): about two minutes, most of it torch"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
