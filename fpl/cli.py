@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 import fpl
+from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, data_app, splits_app
 from fpl.errors import FplError, Interrupted
 
 app = typer.Typer(
@@ -20,20 +21,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="Data sets on disk.", no_args_is_help=True)
-splits_app = typer.Typer(help="Lists of labeled and unlabeled images.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(splits_app, name="splits")
 
 Out = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
-DataRoot = Annotated[Path, typer.Option(envvar="FPL_DATA", help="Folder that holds the data sets.")]
-Splits = Annotated[Path, typer.Option(envvar="FPL_SPLITS", help="Folder of the split lists.")]
 Weights = Annotated[Path | None, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads of torch.", show_default="all cores")]
 Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: best (on validation) or last.")]
 
-RESULTS, DATA, SPLITS = Path("results/local"), Path("data"), Path("experiments/splits")
+RESULTS = Path("results/local")
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 # Workers of one machine share its cores.
 THREADS = max(1, CORES // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
@@ -174,50 +171,3 @@ def doctor(data_root: DataRoot = DATA, splits: Splits = SPLITS, weights: Weights
     from fpl.doctor import print_doctor
 
     print_doctor(data_root, splits, weights)
-
-
-@data_app.command("draw")
-def draw(
-    dataset: Annotated[Literal["synthetic_city"], typer.Argument(help="Which synthetic set.")],
-    data_root: DataRoot = DATA,
-    train_images: Annotated[int, typer.Option("--train", min=1, help="Training images.")] = 320,
-    validation_images: Annotated[int, typer.Option("--validation", min=1, help="Validation images.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other scenes.")] = 0,
-) -> None:
-    """Draw a synthetic data set in the file layout of the real one."""
-    from fpl.data.synthetic import draw_city
-    from fpl.train.progress import Progress
-
-    progress = Progress(train_images + validation_images, unit="image")
-    draw_city(
-        data_root / dataset,
-        train=train_images,
-        validation=validation_images,
-        seed=seed,
-        progress=lambda done, total: progress.show(done),
-    )
-    progress.note()
-    print(f"{train_images} training and {validation_images} validation images in {data_root / dataset}")
-
-
-@splits_app.command("make")
-def make(
-    dataset: Annotated[str, typer.Argument(help="Data set, for example camvid.")],
-    fraction: Annotated[str, typer.Option(help="Share of labeled images, for example 1/8.")],
-    family: Annotated[str, typer.Option(help="Rule that picks them.")] = "every-nth",
-    index: Annotated[int, typer.Option(min=0, help="Another split of the same fraction; 0 is the published one.")] = 0,
-    data_root: DataRoot = DATA,
-    splits: Splits = SPLITS,
-) -> None:
-    """Write the lists of labeled and unlabeled images that a rule gives."""
-    from fpl.data.spec import find_root, get_spec
-    from fpl.data.splits import make_split, split_folder, write_split
-
-    spec = get_spec(dataset)
-    split = make_split(spec, find_root(spec, data_root), family, fraction, index)
-    folder = split_folder(splits, dataset, family, fraction, index)
-    write_split(split, folder)
-    print(
-        f"{len(split.labeled)} labeled ({split.labeled_digest}) and "
-        f"{len(split.unlabeled)} unlabeled ({split.unlabeled_digest}) ids in {folder}"
-    )

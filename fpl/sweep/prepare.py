@@ -8,7 +8,7 @@ from pathlib import Path
 from fpl.config.checks import warnings_of
 from fpl.config.compose import run_id
 from fpl.config.schema import RunConfig
-from fpl.data.check import check_data
+from fpl.data.preflight import check_data
 from fpl.data.read import Images, read_size
 from fpl.data.spec import DatasetSpec, data_version, find_root, get_spec
 from fpl.data.splits import Split, resolve_split

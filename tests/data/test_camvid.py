@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fpl.data.batches import make_loader
-from fpl.data.check import check_data
+from fpl.data.preflight import check_data
 from fpl.data.read import Images
 from fpl.data.spec import get_spec
 from fpl.data.splits import make_split

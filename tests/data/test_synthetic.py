@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fpl.data.check import check_data
+from fpl.data.preflight import check_data
 from fpl.data.read import Images
 from fpl.data.scene import draw_scene
 from fpl.data.spec import find_root, get_spec

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fpl.data.check import check_data
+from fpl.data.preflight import check_data
 from fpl.data.read import Images
 from fpl.data.spec import get_spec
 from fpl.data.validation import ValidationSet
