@@ -20,7 +20,7 @@ setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	@echo "installing into $(VENV): about two minutes, most of it torch"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --config-settings editable_mode=compat --editable '.[dev]'
 	touch $@
 
 test: setup lint

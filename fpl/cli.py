@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 import fpl
-from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, data_app, splits_app
+from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, data_app
+from fpl.cli_splits import splits_app
 from fpl.errors import FplError, Interrupted
 
 app = typer.Typer(
@@ -105,6 +106,28 @@ def train(
         print_run(out, done.stem)
 
 
+@app.command()
+def pretrain(
+    network: Annotated[Literal["tiny"], typer.Argument(help="Which backbone.")],
+    weights: Annotated[Path, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")],
+    width: Annotated[int, typer.Option(min=1, help="model.tiny_width.")] = 16,
+    depth: Annotated[int, typer.Option(min=1, help="model.tiny_depth.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other weights.")] = 0,
+) -> None:
+    """Pre-train the tiny backbone on drawn textures: its stand-in for ImageNet weights, made once."""
+    from fpl.train.pretrain import STEPS, pretrain_tiny
+    from fpl.train.progress import Progress
+
+    progress = Progress(STEPS, unit="step", pause=5.0)
+
+    def show(done: int, accuracy: float) -> None:
+        progress.show(done, {"pixels right": f"{100 * accuracy:.0f} %"})
+
+    path = pretrain_tiny(weights, width=width, depth=depth, seed=seed, progress=show)
+    progress.note()
+    print(f'{network} backbone in {path}: use it with model.pretrained="imagenet" and --weights {weights}')
+
+
 @app.command("eval")
 def evaluate(
     run: Annotated[str, typer.Argument(help="Run id, a unique beginning of one, or a weights file.")],
@@ -149,7 +172,9 @@ def predict(
 
     trained = load_trained(find_weights(out, run, choice), select_device(device), threads)
     count = predict_folder(trained, images, to)
-    print(f"{count} class maps and overlays in {to}, the colours in {to / 'legend.png'}")
+    print(
+        f"{count} class maps and overlays in {to}, the colours in {to / 'legend.png'} (weights of step {trained.step})"
+    )
 
 
 @app.command()

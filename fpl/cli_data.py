@@ -1,4 +1,4 @@
-"""`fpl data ...` and `fpl splits ...`: parse, call, print."""
+"""`fpl data ...`: parse, call, print."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from fpl.errors import Interrupted
+
 data_app = typer.Typer(help="Data sets on disk.", no_args_is_help=True)
-splits_app = typer.Typer(help="Lists of labeled and unlabeled images.", no_args_is_help=True)
 
 DataRoot = Annotated[Path, typer.Option(envvar="FPL_DATA", help="Folder that holds the data sets.")]
 Splits = Annotated[Path, typer.Option(envvar="FPL_SPLITS", help="Folder of the split lists.")]
@@ -18,46 +19,142 @@ DATA, SPLITS = Path("data"), Path("experiments/splits")
 
 @data_app.command("draw")
 def draw(
-    dataset: Annotated[Literal["synthetic_city"], typer.Argument(help="Which synthetic set.")],
+    dataset: Annotated[Literal["synthetic_city", "synthetic_voc"], typer.Argument(help="Which synthetic set.")],
     data_root: DataRoot = DATA,
-    train_images: Annotated[int, typer.Option("--train", min=1, help="Training images.")] = 320,
-    validation_images: Annotated[int, typer.Option("--validation", min=1, help="Validation images.")] = 100,
+    train_images: Annotated[
+        int | None, typer.Option("--train", min=1, help="Training images.", show_default="320 (city), 640 (voc)")
+    ] = None,
+    validation_images: Annotated[
+        int | None, typer.Option("--validation", min=1, help="Validation images.", show_default="100, 150")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed draws other scenes.")] = 0,
 ) -> None:
     """Draw a synthetic data set in the file layout of the real one."""
-    from fpl.data.synthetic import draw_city
+    from fpl.data.synthetic import CITY_COUNTS, VOC_COUNTS, draw_city, draw_voc
     from fpl.train.progress import Progress
 
-    progress = Progress(train_images + validation_images, unit="image")
-    draw_city(
-        data_root / dataset,
-        train=train_images,
-        validation=validation_images,
-        seed=seed,
-        progress=lambda done, total: progress.show(done),
-    )
+    is_city = dataset == "synthetic_city"
+    counts = CITY_COUNTS if is_city else VOC_COUNTS
+    train, validation = train_images or counts[0], validation_images or counts[1]
+    progress = Progress(train + validation, unit="image")
+
+    def show(done: int, total: int) -> None:
+        progress.show(done)
+
+    if is_city:
+        draw_city(data_root / dataset, train=train, validation=validation, seed=seed, progress=show)
+    else:
+        # A quarter is clean, as in the default drawing.
+        clean = -(-train // 4)
+        draw_voc(data_root / dataset, train=train, clean=clean, validation=validation, seed=seed, progress=show)
     progress.note()
-    print(f"{train_images} training and {validation_images} validation images in {data_root / dataset}")
+    print(f"{train} training and {validation} validation images in {data_root / dataset}")
 
 
-@splits_app.command("make")
-def make(
+@data_app.command("check")
+def check(
     dataset: Annotated[str, typer.Argument(help="Data set, for example camvid.")],
-    fraction: Annotated[str, typer.Option(help="Share of labeled images, for example 1/8.")],
-    family: Annotated[str, typer.Option(help="Rule that picks them.")] = "every-nth",
-    index: Annotated[int, typer.Option(min=0, help="Another split of the same fraction; 0 is the published one.")] = 0,
     data_root: DataRoot = DATA,
-    splits: Splits = SPLITS,
+    fast: Annotated[bool, typer.Option("--fast", help="Decode only 50 images of each part.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that decode.", show_default="all cores")] = None,
 ) -> None:
-    """Write the lists of labeled and unlabeled images that a rule gives."""
+    """Decode every image and label, check the lists, and tell all that is wrong; exits with 2 if anything is."""
+    from fpl.data.check import check_dataset
+    from fpl.data.check_report import report_text
     from fpl.data.spec import find_root, get_spec
-    from fpl.data.splits import make_split, split_folder, write_split
+    from fpl.train.progress import Progress
 
     spec = get_spec(dataset)
-    split = make_split(spec, find_root(spec, data_root), family, fraction, index)
-    folder = split_folder(splits, dataset, family, fraction, index)
-    write_split(split, folder)
-    print(
-        f"{len(split.labeled)} labeled ({split.labeled_digest}) and "
-        f"{len(split.unlabeled)} unlabeled ({split.unlabeled_digest}) ids in {folder}"
-    )
+    root = find_root(spec, data_root)
+    progress = Progress(0, unit="image")
+    try:
+        report = check_dataset(spec, root, fast=fast, workers=workers, progress=progress.of)
+    except KeyboardInterrupt:
+        progress.note()
+        raise Interrupted("stopped") from None
+    progress.note()
+    print(report_text(report))
+    if report.faults:
+        raise typer.Exit(2)
+
+
+@data_app.command("cache")
+def cache(
+    dataset: Annotated[str, typer.Argument(help="Data set, for example cityscapes.")],
+    data_root: DataRoot = DATA,
+    place: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache", envvar="FPL_CACHE", help="Folder of the caches.", show_default=".cache/fpl in the data set"
+        ),
+    ] = None,
+    downscale: Annotated[int, typer.Option(min=1, help="data.downscale of the runs that will use it.")] = 1,
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads that decode.", show_default="all cores")] = None,
+) -> None:
+    """Decode all images once per machine, for training to map into memory; repairs and completes what is there."""
+    from fpl.data.build_cache import build_cache, plan_cache
+    from fpl.data.parallel import core_count
+    from fpl.data.spec import find_root, get_spec
+    from fpl.train.progress import Progress
+
+    spec = get_spec(dataset)
+    root, cores = find_root(spec, data_root), workers or core_count()
+    plans = [plan_cache(spec, root, part, downscale, place, cores) for part in ("train", "val")]
+    for plan in plans:
+        print(f"{plan.part}: {len(plan.ids)} images, {plan.bytes / 1e9:.2f} GB in {plan.folder}", flush=True)
+    try:
+        for plan in plans:
+            progress = Progress(len(plan.ids), unit="image")
+            built = build_cache(plan, cores=cores, progress=progress.of, say=print)
+            progress.note()
+            print(f"{plan.part}: {'built' if built else 'is there, complete and undamaged'}")
+    except KeyboardInterrupt:
+        raise Interrupted("stopped", hint="nothing is left behind; the same command starts again") from None
+    if place is not None:
+        print(f"runs find it when FPL_CACHE={place} is set")
+
+
+@data_app.command("download")
+def download_data(
+    dataset: Annotated[str, typer.Argument(help="voc; of the others it says what to fetch by hand.")],
+    data_root: DataRoot = DATA,
+) -> None:
+    """Download PASCAL VOC 2012 and SBD, checked by their MD5 sums, and unpack them into the data root."""
+    from fpl.data.download import download
+
+    try:
+        download(dataset, data_root, tell=lambda text: print(text, flush=True))
+    except KeyboardInterrupt:
+        raise Interrupted("stopped", hint="the same command keeps the archives that are complete") from None
+    print(f"next: fpl data prepare {dataset} --data-root {data_root}")
+
+
+@data_app.command("prepare")
+def prepare(
+    dataset: Annotated[Literal["voc"], typer.Argument(help="Which data set.")],
+    data_root: DataRoot = DATA,
+    sbd: Annotated[
+        Path | None, typer.Option(help="The unpacked SBD archive.", show_default="sbd in the data root")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="all cores")] = None,
+) -> None:
+    """Make SegmentationClassAug from the SBD annotations and VOC's own labels; continues where it was stopped."""
+    from fpl.data.download import SBD
+    from fpl.data.prepare_voc import prepare_voc, prepared_text
+    from fpl.data.spec import find_root, get_spec
+    from fpl.train.progress import Progress
+
+    spec = get_spec(dataset)
+    progress = Progress(0, unit="label")
+    try:
+        done = prepare_voc(
+            spec, find_root(spec, data_root), sbd or data_root / SBD, workers=workers, progress=progress.of
+        )
+    except KeyboardInterrupt:
+        progress.note()
+        raise Interrupted("stopped", hint="the same command continues") from None
+    progress.note()
+    print(prepared_text(done, spec))
+    if not done.is_complete(spec):
+        raise typer.Exit(2)
+    print(f"next: fpl data check {dataset} --data-root {data_root}")

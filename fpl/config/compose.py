@@ -241,14 +241,18 @@ def _explain(error: ValidationError, origins: Mapping[str, str], default_origin:
     if problem["type"] == "extra_forbidden":
         known = known_keys(location[:-1])
         nearest = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
-        guess = f"did you mean {'.'.join([*location[:-1], nearest[0]])}? " if nearest else ""
+        elsewhere = [leaf for leaf in leaves() if leaf.split(".")[-1] == location[-1]]
+        guesses = elsewhere or [".".join([*location[:-1], name]) for name in nearest]
+        guess = f"did you mean {' or '.join(guesses)}? " if guesses else ""
         return FplError(f"unknown key {key}", where=place, hint=f"{guess}known here: {', '.join(known)}")
     if problem["type"] == "missing":
         return FplError(f"{key} is missing", where=place, hint=f"set {key} in the file or on the command line")
     if problem["type"] == "value_error":
         text = str(problem["ctx"]["error"])
         return FplError(text, where=place or key)
-    return FplError(f"{key} = {problem['input']!r} is not allowed", where=place, hint=problem["msg"])
+    near = difflib.get_close_matches(str(problem["input"]), re.findall(r"'([^']+)'", problem["msg"]), n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return FplError(f"{key} = {problem['input']!r} is not allowed", where=place, hint=guess + problem["msg"])
 
 
 def _place(key: str, text: str, origins: Mapping[str, str]) -> str:
@@ -267,6 +271,21 @@ def known_keys(location: Sequence[str]) -> list[str]:
     for part in location:
         models = [inner for model in models if part in model.model_fields for inner in _models_in(model, part)]
     return list(dict.fromkeys(name for model in models for name in model.model_fields))
+
+
+def leaves() -> list[str]:
+    """Dotted names of all keys, of all methods."""
+    sections: list[list[str]] = [[]]
+    found = []
+    while sections:
+        section = sections.pop()
+        for key in known_keys(section):
+            inner = known_keys([*section, key])
+            if inner:
+                sections.append([*section, key])
+            else:
+                found.append(".".join([*section, key]))
+    return sorted(found)
 
 
 def _models_in(model: type[BaseModel], field: str) -> list[type[BaseModel]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 from fpl.config.schema import DataConfig
+from fpl.data.resample import crop_resized_image, crop_resized_label
 from fpl.data.spec import IGNORE
 
 # Statistics of ImageNet in RGB, for values in 0..1.
@@ -73,7 +75,7 @@ class Augmentation:
     def apply(
         self, image: NDArray[np.uint8], label: NDArray[np.uint8] | None, parameters: Parameters
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Augment one sample.
+        """Augment one sample, resizing only what the crop shows.
 
         The size after scaling is truncated to whole pixels (at least 1). Images are scaled bilinearly without
         antialiasing, labels to the nearest pixel: what the released code gets from OpenCV. The crop start is uniform
@@ -81,34 +83,64 @@ class Augmentation:
         An image smaller than the crop is padded half on each side, an odd pixel going to the bottom and the right.
 
         Args:
-            image: uint8 [H, W, 3].
+            image: uint8 [H, W, 3]; may be read-only.
             label: uint8 [H, W] or None.
             parameters: See `draw`.
 
         Returns:
             Image uint8 [3, h, w] (padding 0), label uint8 [h, w] (padding 255) or None, and valid bool [h, w],
-            false on padding; (h, w) is the crop. None of them shares memory with the input.
+            false on padding; (h, w) is the crop. None of them shares memory with the input. Labels are those of
+            `apply_whole`; images too, or shifted by at most 1/64 pixel where the sizes allow no more (`resample`).
         """
-        height, width = (max(1, int(side * parameters.scale)) for side in image.shape[:2])
-        top, rows, above = _window(height, self.crop[0], parameters.top)
-        left, columns, before = _window(width, self.crop[1], parameters.left)
-        padding = [before, above, self.crop[1] - columns - before, self.crop[0] - rows - above]
+        place = self._place(image, parameters)
+        pixels = np.zeros((3, *self.crop), dtype=np.uint8)
+        part = crop_resized_image(image, place.resized, place.corner, place.size, parameters.flip)
+        pixels[:, *place.inside] = part.transpose(2, 0, 1)
+        classes = None
+        if label is not None:
+            classes = np.full(self.crop, IGNORE, dtype=np.uint8)
+            classes[place.inside] = crop_resized_label(label, place.resized, place.corner, place.size, parameters.flip)
+        valid = torch.zeros(self.crop, dtype=torch.bool)
+        valid[place.inside] = True
+        return torch.from_numpy(pixels), None if classes is None else torch.from_numpy(classes), valid
+
+    def apply_whole(
+        self, image: NDArray[np.uint8], label: NDArray[np.uint8] | None, parameters: Parameters
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """What `apply` stands for, in the released order: flip and resize the whole image, then crop and pad."""
+        place = self._place(image, parameters)
+        above, before = (side.start for side in place.inside)
+        below, behind = (self.crop[side] - place.inside[side].stop for side in (0, 1))
 
         def transform(pixels: Tensor, fill: int) -> Tensor:
             if parameters.flip:
                 pixels = F.horizontal_flip(pixels)
-            if pixels.shape[-2:] != (height, width):
-                pixels = F.resize(pixels, [height, width], antialias=False)
-            pixels = F.crop(pixels, top, left, rows, columns)
-            if any(padding):
-                pixels = F.pad(pixels, padding, fill=fill)
+            pixels = F.resize(pixels, list(place.resized), antialias=False)
+            pixels = F.crop(pixels, *place.corner, *place.size)
+            pixels = F.pad(pixels, [before, above, behind, below], fill=fill)
             return pixels.as_subclass(Tensor).clone(memory_format=torch.contiguous_format)
 
         pixels = transform(tv_tensors.Image(torch.from_numpy(image).permute(2, 0, 1)), 0)
         classes = None if label is None else transform(tv_tensors.Mask(torch.from_numpy(label)), IGNORE)
         valid = torch.zeros(self.crop, dtype=torch.bool)
-        valid[above : above + rows, before : before + columns] = True
+        valid[place.inside] = True
         return pixels, classes, valid
+
+    def _place(self, image: NDArray[np.uint8], parameters: Parameters) -> _Place:
+        height, width = (max(1, int(side * parameters.scale)) for side in image.shape[:2])
+        top, rows, above = _window(height, self.crop[0], parameters.top)
+        left, columns, before = _window(width, self.crop[1], parameters.left)
+        inside = (slice(above, above + rows), slice(before, before + columns))
+        return _Place((height, width), (top, left), (rows, columns), inside)
+
+
+class _Place(NamedTuple):
+    """Where a crop is cut and where it is put: size of the resized image, corner and size in it, place in the crop."""
+
+    resized: tuple[int, int]
+    corner: tuple[int, int]
+    size: tuple[int, int]
+    inside: tuple[slice, slice]
 
 
 def _window(size: int, crop: int, place: float) -> tuple[int, int, int]:

@@ -1,20 +1,12 @@
-"""The canvas of drawn scenes: surfaces with a class, a colour and a stripe pattern.
-
-Classes of a group (ground, walls, poles, plants, people, vehicles, cycles) share a mean colour and a stripe direction
-and differ by a small offset and the stripes' period; light, paint and noise vary more than the offset does.
-"""
+"""The canvas of drawn scenes: surfaces with a class, a colour and a stripe pattern."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from fpl.data.spec import IGNORE
-
-ROAD, SIDEWALK, BUILDING, WALL, FENCE, POLE, LIGHT, SIGN, PLANT, TERRAIN, SKY = range(11)
-PERSON, RIDER, CAR, TRUCK, BUS, TRAIN, MOTORCYCLE, BICYCLE = range(11, 19)
 
 UNITS = 64.0
 NOISE = 9.0
@@ -22,7 +14,7 @@ NOISE = 9.0
 
 
 @dataclass(frozen=True)
-class _Look:
+class Look:
     """Appearance of a class: mean colour of its group, direction of its offset, and stripes."""
 
     base: tuple[int, int, int]
@@ -33,30 +25,6 @@ class _Look:
     paint: float = 9.0
 
 
-_GROUND, _WALLS, _POLES, _PLANTS = (112, 108, 112), (124, 108, 96), (104, 106, 106), (94, 110, 74)
-_PEOPLE, _VEHICLES, _CYCLES = (120, 84, 88), (98, 100, 122), (74, 70, 76)
-_LOOKS: dict[int, _Look] = {
-    ROAD: _Look(_GROUND, (-1.0, -0.8, -0.6), 4, 1.5, 9),
-    SIDEWALK: _Look(_GROUND, (1.0, 0.6, 0.8), 6, 1.5, 5),
-    BUILDING: _Look(_WALLS, (0.9, 0.0, -0.6), 6, 1.57, 8),
-    WALL: _Look(_WALLS, (-0.2, 0.4, 1.0), 6, 1.57, 5),
-    FENCE: _Look(_WALLS, (-0.9, -0.5, 0.0), 16, 0.0, 3.2),
-    POLE: _Look(_POLES, (0.3, 0.4, 0.5), 3, 0.0, 5, 7),
-    LIGHT: _Look(_POLES, (-1.4, -1.2, -1.2), 3, 0.0, 4, 7),
-    SIGN: _Look(_POLES, (0.4, 0.4, 1.6), 3, 0.0, 4, 16),
-    PLANT: _Look(_PLANTS, (-1.0, -0.2, -0.6), 14, 0.8, 3.6),
-    TERRAIN: _Look(_PLANTS, (1.0, 0.5, 0.3), 8, 0.8, 6),
-    SKY: _Look((186, 198, 212), (0.0, 0.0, 0.6), 3, 1.57, 30, 14),
-    PERSON: _Look(_PEOPLE, (0.9, -0.4, -0.3), 4, 0.0, 5, 16),
-    RIDER: _Look(_PEOPLE, (-0.7, 0.6, 0.7), 4, 0.0, 4, 16),
-    CAR: _Look(_VEHICLES, (0.0, -0.7, 0.9), 3, 1.57, 6, 16),
-    TRUCK: _Look(_VEHICLES, (1.0, 0.5, -0.6), 6, 1.57, 4, 14),
-    BUS: _Look(_VEHICLES, (0.7, -1.0, -0.2), 6, 1.57, 7, 14),
-    TRAIN: _Look(_VEHICLES, (-1.0, 0.9, 0.1), 6, 1.57, 5, 12),
-    MOTORCYCLE: _Look(_CYCLES, (-0.5, -0.6, 0.8), 4, 0.4, 4),
-    BICYCLE: _Look(_CYCLES, (0.8, 0.8, -0.5), 8, 0.4, 3),
-    IGNORE: _Look((70, 70, 76), (0.0, 0.0, 0.0), 2, 1.5, 12, 8),
-}
 # Grey values per unit of separation between the classes of a group.
 _SEPARATION_STEP = 6.5
 
@@ -70,10 +38,14 @@ class Canvas:
         generator: Source of everything random.
         size: Height and width in pixels.
         separation: Distance between the colours of the classes of a group.
+        looks: Appearance of every class.
     """
 
-    def __init__(self, generator: np.random.Generator, size: tuple[int, int], separation: float) -> None:
+    def __init__(
+        self, generator: np.random.Generator, size: tuple[int, int], separation: float, looks: Mapping[int, Look]
+    ) -> None:
         self.random = generator
+        self.looks = looks
         self.height, self.width = size
         self.scale = self.height / UNITS
         self.units_wide = self.width / self.scale
@@ -87,7 +59,7 @@ class Canvas:
 
     def surface(self, class_id: int, shade: tuple[float, float, float] | float = 0.0) -> int:
         """A new surface of a class; `shade` is added to its colour."""
-        look, random = _LOOKS[class_id], self.random
+        look, random = self.looks[class_id], self.random
         paint = random.normal(0.0, look.paint) + random.normal(0.0, 0.6 * look.paint, 3)
         self._classes.append(class_id)
         self._colours.append(np.add(look.base, np.multiply(look.offset, self.step)) + paint + shade)

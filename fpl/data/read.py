@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from fpl.data.cache import Cache
 from fpl.data.lists import enumerate_briefly
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.errors import FplError
@@ -39,6 +40,15 @@ def read_size(path: Path) -> tuple[int, int]:
         return image.height, image.width
 
 
+def read_palette(path: Path) -> Bytes | None:
+    """Colours of a palette file as uint8 [n, 3], RGB, from its header; None if it has no palette."""
+    with _open(path) as image:
+        if image.mode != "P" or image.palette is None:
+            return None
+        mode, colours = image.palette.getdata()
+        return np.frombuffer(bytes(colours), dtype=np.uint8).reshape(-1, 3) if mode == "RGB" else None
+
+
 def read_label(path: Path, spec: DatasetSpec) -> Bytes:
     """A label as uint8 [H, W] with values 0..C-1 or 255 (ignore).
 
@@ -63,9 +73,10 @@ def read_label(path: Path, spec: DatasetSpec) -> Bytes:
 
 
 def _to_classes(values: NDArray[np.generic], path: Path, spec: DatasetSpec) -> Bytes:
+    mapping = spec.values_of(path)
     size = max(256, int(values.max(initial=0)) + 1)
     allowed = np.zeros(size, dtype=bool)
-    allowed[list(spec.label_values)] = True
+    allowed[list(mapping)] = True
     wide = values.astype(np.intp, copy=False)
     if wide.min(initial=0) < 0 or not allowed[wide].all():
         found = np.unique(wide)
@@ -73,11 +84,11 @@ def _to_classes(values: NDArray[np.generic], path: Path, spec: DatasetSpec) -> B
         text = f"label values that are no class of {spec.name}: {enumerate_briefly(foreign)}"
         if all(value in spec.foreign_values for value in foreign):
             raise FplError(text, where=str(path), hint=spec.foreign_hint)
-        known = [value for value in spec.label_values if value != IGNORE]
+        known = [value for value in mapping if value != IGNORE]
         hint = f"allowed are {min(known)}..{max(known)} and {IGNORE} (ignore)"
         raise FplError(text, where=str(path), hint=hint)
     table = np.full(size, IGNORE, dtype=np.uint8)
-    table[list(spec.label_values)] = list(spec.label_values.values())
+    table[list(mapping)] = list(mapping.values())
     return table[wide]
 
 
@@ -108,20 +119,31 @@ class Images:
         keep: Keep decoded arrays in memory, 4 bytes per reduced pixel of a labeled image and 3 of an unlabeled one
             (synthetic_city: 12 MB; CamVid at 1/3: 31 MB; full Cityscapes: 25 GB, so use False there), and that once
             per loader process. Returned arrays are then shared: do not write to them.
+        cache: Where decoded arrays are taken from (`open_cache`): the same ones, read-only, in memory that all
+            processes of a machine share. Nothing is kept then.
 
     Attributes:
-        label_reads: How often the label file of each id was opened in this process. Training must never open the
-            label of an unlabeled image.
+        label_reads: How often the label file of each id was opened, or its label taken from the cache, in this
+            process. Training must never read the label of an unlabeled image.
     """
 
-    def __init__(self, spec: DatasetSpec, root: Path, part: str, downscale: int = 1, keep: bool = True) -> None:
+    def __init__(
+        self,
+        spec: DatasetSpec,
+        root: Path,
+        part: str,
+        downscale: int = 1,
+        keep: bool = True,
+        cache: Cache | None = None,
+    ) -> None:
         if downscale < 1:
             raise FplError(f"downscale = {downscale}", hint="1 or more is allowed")
         self.spec = spec
         self.root = root
         self.part = part
         self.downscale = downscale
-        self.keep = keep
+        self.keep = keep and cache is None
+        self.cache = cache
         self.label_reads: Counter[str] = Counter()
         self._kept: dict[tuple[str, str], Bytes] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
@@ -131,6 +153,8 @@ class Images:
         kept = self._kept.get(("image", image_id))
         if kept is not None:
             return kept
+        if (cached := self._cached("image", image_id)) is not None:
+            return cached
         image = read_image(self.spec.image_path(self.root, self.part, image_id))
         self._sizes[image_id] = image.shape[:2]
         return self._keep("image", image_id, self._reduce(image, Image.Resampling.BILINEAR))
@@ -140,12 +164,16 @@ class Images:
         kept = self._kept.get(("label", image_id))
         if kept is not None:
             return kept
+        if (cached := self._cached("label", image_id)) is not None:
+            return cached
         return self._keep("label", image_id, self._reduce(self._read_label(image_id), Image.Resampling.NEAREST))
 
     def full_label(self, image_id: str) -> Bytes:
         """Label at its own size, uint8 [H, W], 0..C-1 or 255."""
         if self.downscale == 1:
             return self.label(image_id)
+        if (cached := self._cached("full_label", image_id)) is not None:
+            return cached
         kept = self._kept.get(("full label", image_id))
         return kept if kept is not None else self._keep("full label", image_id, self._read_label(image_id))
 
@@ -153,6 +181,12 @@ class Images:
     def kept_bytes(self) -> int:
         """Bytes of the decoded arrays this process keeps."""
         return sum(array.nbytes for array in self._kept.values())
+
+    def _cached(self, kind: str, image_id: str) -> Bytes | None:
+        found = None if self.cache is None else self.cache.get(kind, image_id)
+        if found is not None and kind != "image":
+            self.label_reads[image_id] += 1
+        return found
 
     def _read_label(self, image_id: str) -> Bytes:
         path = self.spec.label_path(self.root, self.part, image_id)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fpl.data.canvas import (
+from fpl.data.canvas import UNITS, Canvas
+from fpl.data.city_looks import (
     BICYCLE,
     BUILDING,
     BUS,
     CAR,
+    CITY_LOOKS,
     FENCE,
     LIGHT,
     MOTORCYCLE,
@@ -27,9 +29,7 @@ from fpl.data.canvas import (
     TERRAIN,
     TRAIN,
     TRUCK,
-    UNITS,
     WALL,
-    Canvas,
 )
 from fpl.data.spec import IGNORE
 
@@ -78,7 +78,7 @@ def draw_scene(
     Returns:
         Image uint8 [H, W, 3] and label uint8 [H, W] with trainIds 0..18 and 255.
     """
-    canvas = Canvas(generator, size, separation)
+    canvas = Canvas(generator, size, separation, CITY_LOOKS)
     canvas.surface(SKY)
     street = _Street(canvas)
     _background(canvas, street)

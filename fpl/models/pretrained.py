@@ -117,7 +117,8 @@ def find_pretrained(model: ModelConfig, weights_dir: Path | None, *, download: b
             return _choose([packaged], model.pretrained_sha256)
         raise _not_found(names, folder, INSTALL_HINT)
     if model.backbone == "tiny":
-        raise _not_found(names, folder, "a tiny backbone has no public weights")
+        make = f"fpl pretrain tiny --width {model.tiny_width} --depth {model.tiny_depth} --weights {folder or 'DIR'}"
+        raise _not_found(names, folder, f"a tiny backbone has no public weights: make them with {make}")
     if not download:
         raise _not_found(names, folder, "")
     try:

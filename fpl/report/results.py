@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,7 +51,7 @@ def print_results(out: Path, query: str | None, columns: str | None, csv: Path |
         buffer = io.StringIO()
         chosen.to_csv(buffer, index=False)
         write_atomic(csv, buffer.getvalue().encode())
-        print(f"{len(chosen)} runs in {csv}")
+        print(f"{len(chosen)} run{'s' if len(chosen) != 1 else ''} in {csv}")
         return
     console = _console()
     console.print(_table(chosen))
@@ -67,8 +68,10 @@ def _columns(frame: pd.DataFrame, columns: str | None, *, everything: bool) -> l
         return [*DEFAULT_COLUMNS, *measured, "constant_miou", "train_seconds"]
     wanted = [name.strip() for name in columns.split(",")]
     if unknown := [name for name in wanted if name not in frame]:
+        near = difflib.get_close_matches(unknown[0], frame.columns, n=5, cutoff=0.4)
+        guess = f"did you mean {', '.join(near)}? " if near else ""
         raise FplError(
-            f"no column {', '.join(unknown)}", where="--columns", hint=f"there are: {', '.join(frame.columns)}"
+            f"no column {', '.join(unknown)}", where="--columns", hint=f"{guess}`--columns all` shows every column"
         )
     return wanted
 

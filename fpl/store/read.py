@@ -108,6 +108,12 @@ def load_results(folder: Path | str) -> Results:
     """
     path = Path(folder)
     if not any((path / RUNS).glob("*.parquet")):
+        if begun := sorted(folder.name for folder in path.glob("checkpoints/*/")):
+            raise FplError(
+                f"no finished run yet, {len(begun)} begun: {', '.join(begun)}",
+                where=str(path),
+                hint="the same `fpl train` command continues each of them",
+            )
         raise FplError(
             "no results here" if path.is_dir() else "no such folder",
             where=str(path),

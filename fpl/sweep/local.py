@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from fpl.config.checks import worker_problem
 from fpl.config.schema import RunConfig
+from fpl.data.cache import open_cache
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
 from fpl.store.write import run_path
@@ -128,9 +129,15 @@ def _peers(workers: Workers) -> Iterator[None]:
 
 def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, folder: CheckpointFolder) -> Outcome:
     config, spec, root = prepared.config, prepared.spec, prepared.root
-    keep = fits_in_memory(spec, root, config, "val")
+    cache = open_cache(spec, root, "val", config.data.downscale)
     validation = ValidationSet(
-        spec, root, config.data.downscale, rank=context.rank, world_size=context.world_size, keep=keep
+        spec,
+        root,
+        config.data.downscale,
+        rank=context.rank,
+        world_size=context.world_size,
+        keep=cache is None and fits_in_memory(spec, root, config, "val"),
+        cache=cache,
     )
     data = RunData(prepared.split, prepared.images, validation)
     progress = Progress(config.train.steps, quiet=context.rank > 0)
@@ -189,6 +196,7 @@ def _headline(prepared: Prepared, workers: Workers, device: torch.device) -> str
         f"{len(split.labeled)} labeled + {len(split.unlabeled)} unlabeled images of {prepared.spec.name} "
         f"({split.family} {split.fraction}, {split.labeled_digest}/{split.unlabeled_digest}), "
         f"{steps} steps ({passes} images) on {device}{shared}"
+        + (f", decoded images from {cache.folder}" if (cache := prepared.images.cache) else "")
     )
 
 

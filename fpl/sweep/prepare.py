@@ -8,6 +8,7 @@ from pathlib import Path
 from fpl.config.checks import warnings_of
 from fpl.config.compose import run_id
 from fpl.config.schema import RunConfig
+from fpl.data.cache import open_cache
 from fpl.data.preflight import check_data
 from fpl.data.read import Images, read_size
 from fpl.data.spec import DatasetSpec, data_version, find_root, get_spec
@@ -65,11 +66,13 @@ def prepare(config: RunConfig, places: Places) -> Prepared:
             f"data.num_classes = {config.data.num_classes}, but {spec.name} has {spec.num_classes} classes",
             where="data.num_classes",
         )
+    root = find_root(spec, places.data_root)
     config, split = resolve_split(config, places.splits_root)
     config = pin_weights(config, places.weights_dir)
-    root = find_root(spec, places.data_root)
     config = pin_data(config, data_version(spec, root))
-    images = Images(spec, root, "train", config.data.downscale, keep=fits_in_memory(spec, root, config, "train"))
+    cache = open_cache(spec, root, "train", config.data.downscale)
+    keep = cache is None and fits_in_memory(spec, root, config, "train")
+    images = Images(spec, root, "train", config.data.downscale, keep, cache)
     found = check_data(config, split, images)
     return Prepared(config, run_id(config), spec, root, split, images, (*warnings_of(config), *found))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from fpl.train.trained import Trained
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 # Share of the class colour in an overlay.
 OPACITY = 0.5
+# Overlays of images smaller than this are enlarged by a whole factor: they are made to be looked at.
+LEAST_SIDE = 240
 
 
 def predict_folder(trained: Trained, images: Path, to: Path) -> int:
@@ -58,7 +61,10 @@ def _images_in(images: Path) -> dict[Path, Path]:
     if images.is_file():
         return {Path(images.stem): images}
     if not images.is_dir():
-        raise FplError("no such folder or image", where=str(images))
+        there = sorted(path.name for path in images.parent.iterdir()) if images.parent.is_dir() else []
+        near = difflib.get_close_matches(images.name, there, n=1)
+        hint = f"did you mean {images.parent / near[0]}?" if near else f"{images.parent} holds {len(there)} entries"
+        raise FplError("no such folder or image", where=str(images), hint=hint)
     found: dict[Path, Path] = {}
     for path in sorted(images.rglob("*")):
         if path.suffix.lower() not in SUFFIXES:
@@ -91,9 +97,11 @@ def palette_image(classes: NDArray[np.uint8], spec: DatasetSpec) -> Image.Image:
 
 
 def overlay(image: NDArray[np.uint8], classes: NDArray[np.uint8], spec: DatasetSpec) -> Image.Image:
-    """The image `[H, W, 3]` blended with its class colours."""
+    """The image `[H, W, 3]` blended with its class colours, enlarged if it is small."""
     colours = np.array(spec.palette, dtype=np.float32)[classes]
-    return Image.fromarray((image * (1 - OPACITY) + colours * OPACITY).astype(np.uint8))
+    blended = Image.fromarray((image * (1 - OPACITY) + colours * OPACITY).astype(np.uint8))
+    factor = max(1, LEAST_SIDE // min(blended.size))
+    return blended.resize((blended.width * factor, blended.height * factor), Image.Resampling.NEAREST)
 
 
 def legend(spec: DatasetSpec) -> Image.Image:

@@ -55,6 +55,11 @@ class Progress:
             words.append(f"left {duration((self.total - done) / rate)}")
         self._write("  ".join(words), terminal)
 
+    def of(self, done: int, total: int) -> None:
+        """`show` for work that only learns on its way how much it is."""
+        self.total = total
+        self.show(done)
+
     def note(self, text: str = "") -> None:
         """A line that stays; without text it only ends the line that renews itself."""
         if self.quiet:

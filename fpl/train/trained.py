@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fpl.config.compose import validate
 from fpl.config.schema import RunConfig
+from fpl.data.cache import open_cache
 from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
@@ -78,7 +79,9 @@ def find_weights(out: Path, run: str, choice: str) -> Path:
     matching = [name for name in known if name == run] or [name for name in known if name.startswith(run)]
     if len(matching) != 1:
         what = f"{len(matching)} runs begin with {run!r}" if matching else f"no run {run!r}"
-        raise FplError(what, where=str(folder), hint=f"there: {', '.join(matching or known) or 'none'}")
+        raise FplError(
+            what, where=str(folder), hint=f"there: {', '.join(matching or known) or 'none'}; --out names another store"
+        )
     return folder / matching[0] / f"{choice}.pt"
 
 
@@ -92,7 +95,9 @@ def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = N
     """
     config, spec = trained.config, trained.spec
     evaluation = config.eval.model_copy(update={"protocol": protocol} if protocol else {})
-    validation = ValidationSet(spec, find_root(spec, data_root), config.data.downscale)
+    root = find_root(spec, data_root)
+    cache = open_cache(spec, root, "val", config.data.downscale)
+    validation = ValidationSet(spec, root, config.data.downscale, cache=cache)
     progress = Progress(len(validation), unit="image")
     with autocast(config.train, trained.device):
         confusion = evaluate(

@@ -86,7 +86,7 @@ def test_unknown_key_names_the_nearest_with_file_and_line(base: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("loss.kind=fuzy", "loss.kind = 'fuzy' is not allowed"),
+        ("loss.weight=concav", "did you mean 'concave'?"),
         ("method.cutmx=true", "did you mean method.cutmix?"),
         ("train.steps=0", "train.steps = 0 is not allowed"),
         ("data.split.fraction=half", "data.split.fraction = 'half' is not allowed"),
@@ -103,6 +103,7 @@ def test_unknown_key_names_the_nearest_with_file_and_line(base: Path) -> None:
         ("data.scales=[]", "at least 1 item"),
         ("loss.weight", "is no override"),
         ("spead=3", "unknown key spead"),
+        ("threshold=0.8", "did you mean loss.threshold?"),
     ],
 )
 def test_bad_values_are_explained(base: Path, override: str, expected: str) -> None:

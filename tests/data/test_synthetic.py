@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from fpl.data.preflight import check_data
-from fpl.data.read import Images
+from fpl.data.read import Images, read_label
 from fpl.data.scene import draw_scene
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split
@@ -101,7 +102,7 @@ def test_existing_tree_is_kept_and_other_parameters_are_refused(tmp_path: Path) 
 
 def test_other_folders_are_refused_and_interrupted_drawings_leave_nothing(tmp_path: Path) -> None:
     save(tmp_path / "mine" / "x.png", [[0]])
-    with pytest.raises(FplError, match="something else than a drawn city"):
+    with pytest.raises(FplError, match="something else than a drawn set"):
         draw_city(tmp_path / "mine", train=1, validation=1)
 
     def stop(done: int, total: int) -> None:
@@ -117,3 +118,14 @@ def test_counts_come_from_the_drawing(tmp_path: Path, city: Path) -> None:
     assert SPEC.expected_counts() == {"train": 320, "val": 100}
     assert SPEC.expected_counts(city) == {"train": 16, "val": 4}
     assert json.loads((city / "drawing.json").read_text())["separation"] == 2.5
+
+
+def test_the_city_is_drawn_as_it_always_was(city: Path) -> None:
+    # Results refer to these images: labels bit for bit, pixels up to the rounding of other processors.
+    digest = hashlib.sha256()
+    means = []
+    for image_id in SPEC.list_ids(city, "train")[:8]:
+        digest.update(read_label(SPEC.label_path(city, "train", image_id), SPEC).tobytes())
+        means.append(Images(SPEC, city, "train").image(image_id).mean())
+    assert digest.hexdigest()[:16] == "164903b76c49d88b"
+    assert float(np.mean(means)) == pytest.approx(124.998, abs=0.01)

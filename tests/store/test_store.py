@@ -82,8 +82,8 @@ def test_errors_name_the_place(tmp_path: Path) -> None:
         fpl.load_results(tmp_path / "none")
     with pytest.raises(FplError, match="no results here"):
         fpl.load_results(tmp_path)
-    (tmp_path / RUNS).mkdir()
-    with pytest.raises(FplError, match="no results here"):
+    (tmp_path / "checkpoints" / "begun-run").mkdir(parents=True)
+    with pytest.raises(FplError, match="no finished run yet, 1 begun: begun-run"):
         fpl.load_results(tmp_path)
     add(tmp_path, "a")
     (tmp_path / RUNS / "broken.parquet").write_bytes(b"PAR1")

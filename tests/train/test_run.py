@@ -182,17 +182,19 @@ def start_workers(run_file: Path, places: Places, *overrides: str) -> list[tuple
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("released", [False, True])
 def test_two_workers_see_what_one_sees(run_file: Path, places: Places, released: bool) -> None:
-    overrides = ["train.steps=5", "train.evaluate_every=5", "data.labeled_batch=8", "data.unlabeled_batch=8"]
+    # A small rate: rounding must not grow until it moves a pixel across the threshold of K, which is a jump.
+    overrides = ["train.steps=5", "train.evaluate_every=5", "optim.lr=0.01"]
+    overrides += ["data.labeled_batch=8", "data.unlabeled_batch=8"]
     overrides += ["loss.fidelity=released"] if released else ["loss.supervised=ohem", "loss.ohem_min_kept=100"]
     together = elsewhere(places, "together")
     run(load_config(run_file, overrides=overrides), places)
     for code, errors in start_workers(run_file, together, *overrides):
         assert code == 0, errors
     one, two = fpl.load_results(places.out), fpl.load_results(together.out)
-    losses = ["loss", "supervised_1", "supervised_2", "cross", "unsupervised", "unsupervised_gradient_share", "lr"]
-    pd.testing.assert_frame_equal(
-        one.history.query("loss.notna()")[losses], two.history.query("loss.notna()")[losses], rtol=1e-5
-    )
+    losses = ["loss", "supervised_1", "supervised_2", "cross", "unsupervised", "lr"]
+    histories = [results.history.query("loss.notna()") for results in (one, two)]
+    pd.testing.assert_frame_equal(*(history[losses] for history in histories), rtol=1e-5)
+    pd.testing.assert_series_equal(*(history["unsupervised_gradient_share"] for history in histories), rtol=1e-4)
     assert list(one.fuzziness["pixels"]) == list(two.fuzziness["pixels"])
     assert one.runs["pixels_counted"].equals(two.runs["pixels_counted"])
     assert two.runs["workers"].item() == 2

@@ -1,0 +1,166 @@
+"""What can be wrong with a split, each fault with its own message."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fpl.data.lists import duplicates, enumerate_briefly
+from fpl.data.spec import DatasetSpec, get_spec
+from fpl.data.splits.families import expected_counts, get_family, how_to_get
+from fpl.data.splits.published import digests_like, published_of
+from fpl.data.splits.split import DROP_FROM_UNLABELED, LABELED_FILE, RECORD_FILE, UNLABELED_FILE, Split
+from fpl.errors import FplError
+
+OnDisk = Callable[[str], bool]
+
+
+def check_split(split: Split, *, root: Path | None = None, validation_ids: Sequence[str] = (), where: str = "") -> None:
+    """Check a split against itself, the validation ids and, if `root` is given, the images on disk.
+
+    Raises:
+        FplError: No labeled image, an id in both lists or in the validation set, or images that are not on disk.
+    """
+    for fault in set_faults(split, root=root, validation_ids=validation_ids, where=where):
+        raise fault
+
+
+def set_faults(
+    split: Split,
+    *,
+    root: Path | None = None,
+    validation_ids: Sequence[str] = (),
+    where: str = "",
+    on_disk: OnDisk | None = None,
+) -> Iterator[FplError]:
+    """Faults of the two sets of ids: empty, overlap, validation images in training, images that are not on disk.
+
+    Args:
+        split: The split.
+        root: Root of the data set; None leaves the files alone.
+        validation_ids: Ids that must not be in the split.
+        where: Where the split stands, for the messages.
+        on_disk: Whether an id has an image; None looks for each.
+    """
+    where = where or f"split {split.name}"
+    if not split.labeled:
+        yield FplError(
+            "the split has no labeled image", where=where, hint="make or import it again: a split needs at least one"
+        )
+    known = frozenset(split.labeled)
+    if both := [image_id for image_id in split.unlabeled if image_id in known]:
+        yield FplError(
+            f"{len(both)} ids are labeled and unlabeled at once: {enumerate_briefly(both)}",
+            where=where,
+            hint=f'mend the lists, or put "repairs": ["{DROP_FROM_UNLABELED}"] into {RECORD_FILE}; '
+            f"fpl splits import --repair {DROP_FROM_UNLABELED} does it, too",
+        )
+    training = known.union(split.unlabeled)
+    if leaked := [image_id for image_id in validation_ids if image_id in training]:
+        yield FplError(
+            f"{len(leaked)} validation ids are in the training lists: {enumerate_briefly(leaked)}",
+            where=where,
+            hint="take them out: a score on training images says nothing",
+        )
+    if root is None:
+        return
+    spec, ids = get_spec(split.dataset), (*split.labeled, *split.unlabeled)
+    exists = on_disk or images_on_disk(spec, root)
+    if missing := [image_id for image_id in ids if not exists(image_id)]:
+        yield FplError(
+            f"{len(missing)} of {len(ids)} training images are not on disk: {enumerate_briefly(missing)}",
+            where=where,
+            hint=f"looked in {spec.layout_at(root).image_folder(root, 'train')}: complete the data set",
+        )
+
+
+def images_on_disk(spec: DatasetSpec, root: Path) -> OnDisk:
+    """Whether a training id has an image file at `root`; each folder is listed once, which shared disks like better."""
+
+    @functools.cache
+    def files(folder: str) -> frozenset[str]:
+        try:
+            with os.scandir(folder) as entries:
+                # Only of symbolic links does this ask the disk: they may lead nowhere.
+                return frozenset(entry.name for entry in entries if entry.is_file())
+        except OSError:
+            return frozenset()
+
+    def exists(image_id: str) -> bool:
+        for layout in spec.layouts:
+            present = files(layout.image_place(root, "train", image_id))
+            if any(f"{image_id}{ending}" in present for ending in layout.image_endings):
+                return True
+        return False
+
+    return exists
+
+
+def list_faults(split: Split, folder: Path) -> Iterator[FplError]:
+    """Ids that stand twice in one list."""
+    for name, ids in ((LABELED_FILE, split.labeled), (UNLABELED_FILE, split.unlabeled)):
+        if repeated := duplicates(ids):
+            yield FplError(
+                f"ids that stand twice: {enumerate_briefly(repeated)}",
+                where=str(folder / name),
+                hint="keep one of each: the others would count double",
+            )
+
+
+def count_faults(
+    split: Split, spec: DatasetSpec, where: str, record: Mapping[str, Any], root: Path | None
+) -> Iterator[FplError]:
+    """Numbers of ids against the record and against what the family gives for the data set's size."""
+    found = (len(split.labeled), len(split.unlabeled))
+    wanted: list[tuple[tuple[int, int], str]] = []
+    if isinstance(counts := record.get("counts"), dict):
+        wanted.append(((counts.get("labeled", -1), counts.get("unlabeled", -1)), RECORD_FILE))
+    # Without its root, the size of a drawn set is known only from the record.
+    sizes = spec.expected_counts(root) if root is not None or not spec.drawn or not wanted else None
+    family = get_family(split.family)
+    by_rule = expected_counts(spec, family, split.fraction, split.index, sizes["train"] if sizes else None)
+    if by_rule is not None:
+        pool = spec.subset_counts.get(family.pool) or (sizes["train"] if sizes else 0)
+        wanted.append((by_rule, f"{split.fraction} of {pool} training images"))
+    for expected, source in wanted:
+        if found == expected:
+            continue
+        hint = how_to_get(split.dataset, split.family, split.fraction, split.index)
+        if family.fixed_unlabeled and found[0] == expected[0]:
+            hint = f"leave the unlabeled list out, it follows from the labeled one; {hint}"
+        yield FplError(
+            f"{found[0]} labeled + {found[1]} unlabeled ids instead of {expected[0]} + {expected[1]} ({source})",
+            where=where,
+            hint=hint,
+        )
+        return
+
+
+def digest_faults(split: Split, folder: Path, record: Mapping[str, Any]) -> Iterator[FplError]:
+    """Lists that were changed after their record was written."""
+    again = how_to_get(split.dataset, split.family, split.fraction, split.index)
+    for name, digest in (("labeled", split.labeled_digest), ("unlabeled", split.unlabeled_digest)):
+        if record.get(f"{name}_digest", digest) != digest:
+            yield FplError(
+                f"the list has digest {digest}, but {RECORD_FILE} was written for {record[f'{name}_digest']}",
+                where=str(folder / f"{name}.txt"),
+                hint=f"the list was changed; {again}",
+            )
+
+
+def published_faults(split: Split, spec: DatasetSpec, where: str) -> Iterator[FplError]:
+    """A split under the name of a published one that is another."""
+    published = published_of(spec, split.family, split.fraction, split.index)
+    if published is None:
+        return
+    found = digests_like(split, published)
+    if found != published:
+        yield FplError(
+            f"not the published lists of {split.name}: digests {found} instead of {published}",
+            where=where,
+            hint=f"{how_to_get(split.dataset, split.family, split.fraction)}; "
+            "lists from elsewhere belong under --family imported",
+        )

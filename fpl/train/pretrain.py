@@ -1,0 +1,122 @@
+"""Pre-training of the tiny backbone on drawn textures: what ImageNet weights are to a ResNet, for networks that small.
+
+The file goes through the same code as any other weights file: found by its name, pinned by its SHA-256.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fpl.config.schema import ModelConfig, OptimConfig
+from fpl.data.augment import normalise
+from fpl.data.textures import TEXTURE_CLASSES, TextureSource
+from fpl.errors import FplError
+from fpl.files import write_atomic
+from fpl.losses import cross_entropy
+from fpl.methods.base import sgd
+from fpl.models import SegmentationNetwork, build_network
+from fpl.models.pretrained import weights_file_names
+from fpl.train.loop import learning_rate
+
+# Raised when the recipe below or the textures change.
+RECIPE = 1
+STEPS = 200
+_BATCH = 16
+_OPTIM = OptimConfig(lr=0.1)
+
+
+def pretrain_tiny(
+    folder: Path,
+    *,
+    width: int = 16,
+    depth: int = 1,
+    seed: int = 0,
+    steps: int = STEPS,
+    progress: Callable[[int, float], None] | None = None,
+) -> Path:
+    """Train a tiny backbone to tell textures apart and write it, unless the same file is there already.
+
+    Runs on one CPU thread, so that on one machine the same arguments give the same bytes.
+
+    Args:
+        folder: Folder of weights files; made if missing.
+        width: `model.tiny_width` of the networks that will use it.
+        depth: Their `model.tiny_depth`.
+        seed: Seed of weights and textures.
+        steps: Length; the default takes about a quarter of a minute.
+        progress: Called with (steps taken, pixel accuracy of the step in 0..1).
+
+    Returns:
+        The file, `tiny_w<width>_d<depth>.pth`: the backbone's state dict and how it was made.
+
+    Raises:
+        FplError: A file made in another way stands there, or a number is below its minimum.
+    """
+    if min(width, depth, steps) < 1:
+        raise FplError(f"width {width}, depth {depth}, steps {steps}", hint="all three must be 1 or more")
+    model = ModelConfig(
+        backbone="tiny", pretrained="none", tiny_width=width, tiny_depth=depth,
+        aspp_rates=(1, 2, 3), head_channels=32, low_level_channels=16,
+    )  # fmt: skip
+    path = folder / weights_file_names(model)[0]
+    about: dict[str, Any] = {
+        "made_by": "fpl pretrain tiny", "recipe": RECIPE, "width": width, "depth": depth, "seed": seed, "steps": steps,
+    }  # fmt: skip
+    if _is_made(path, about):
+        return path
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = build_network(model, TEXTURE_CLASSES)
+            _train(network, TextureSource(seed), steps, progress)
+    finally:
+        torch.set_num_threads(threads)
+    # By way of memory: in a file, the archive would be named after the temporary file.
+    buffer = io.BytesIO()
+    torch.save({"state_dict": network.backbone.state_dict(), "about": about}, buffer)
+    write_atomic(path, buffer.getvalue())
+    return path
+
+
+def _is_made(path: Path, about: dict[str, Any]) -> bool:
+    """Whether the file at `path` was made with these parameters; refuses another one."""
+    if not path.exists():
+        return False
+    hint = "remove it, or choose another folder"
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file can raise anything
+        raise FplError(f"cannot be read ({type(error).__name__})", where=str(path), hint=hint) from error
+    made = found.get("about") if isinstance(found, dict) else None
+    if not isinstance(made, dict):
+        raise FplError("a weights file that was not made by this command", where=str(path), hint=hint)
+    if differing := [key for key in about if made.get(key) != about[key]]:
+        pairs = ", ".join(f"{key} = {made.get(key)} there, {about[key]} wanted" for key in differing)
+        raise FplError(f"weights made in another way: {pairs}", where=str(path), hint=hint)
+    return True
+
+
+def _train(
+    network: SegmentationNetwork, source: TextureSource, steps: int, progress: Callable[[int, float], None] | None
+) -> None:
+    optimizer = sgd([network], _OPTIM)
+    for step in range(steps):
+        image, label = source.batch(_BATCH)
+        label = label[:, 2::4, 2::4]
+        embedding = network.embed(*network.features(normalise(image, torch.ones(1, 1, dtype=torch.bool))))
+        logits = network.classify(embedding, label.shape[-2:])
+        loss, _ = cross_entropy(logits, label)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(_OPTIM, step, steps)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if progress is not None:
+            progress(step + 1, float((logits.argmax(1) == label).float().mean()))
