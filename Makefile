@@ -42,4 +42,4 @@ train-demo: setup
 	$(BIN)/fpl predict $$(ls -t $(OUT)/checkpoints/synthetic_city-cpscutmix-fpl-*/best.pt | head -1) $(DATA)/synthetic_city/leftImg8bit/val $(OUT)/predictions --out $(OUT)
 
 clean:
-	rm -rf $(VENV) $(DATA)/synthetic_city $(OUT)
+	rm -rf $(VENV) $(DATA)/synthetic_city $(DATA)/synthetic_voc $(OUT)
