@@ -47,6 +47,10 @@ def main() -> None:
         rank = f" (rank {os.environ['RANK']})" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
         print(f"error{rank}: {error.message}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        # A full disk, a folder that is not writable, a file that vanished: nothing a traceback would explain better.
+        print(f"error: {error.filename or 'file system'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _version(wanted: bool) -> None:

@@ -132,7 +132,7 @@ def build_cache(
                 where=str(plan.folder),
                 hint="make room, choose another place with --cache or FPL_CACHE, or a larger --downscale",
             )
-        _build(plan, cores, progress)
+        _build(plan, cores, progress, say)
         return True
     finally:
         lock.release()
@@ -150,7 +150,7 @@ def _is_complete(plan: Plan, cores: int, progress: Report | None, say: Callable[
     return cache is not None
 
 
-def _build(plan: Plan, cores: int, progress: Report | None) -> None:
+def _build(plan: Plan, cores: int, progress: Report | None, say: Callable[[str], None]) -> None:
     parent, name = plan.folder.parent, plan.folder.name
     for left_over in parent.glob(f".{name}-*"):
         # The lock is ours, so whoever made it is gone.
@@ -160,7 +160,7 @@ def _build(plan: Plan, cores: int, progress: Report | None) -> None:
         images = Images(plan.spec, plan.root, plan.part, plan.downscale, keep=False)
         # Before decoding: a file that changes meanwhile makes the cache stale, not wrong.
         sources = {each: source_files(plan.spec, plan.root, plan.part, each) for each in plan.ids}
-        shards = _write_shards(plan, images, temporary, cores, progress)
+        shards = _write_shards(plan, images, temporary, cores, progress, say)
         index: dict[str, Any] = {
             "settings": settings_of(plan.spec, plan.part, plan.downscale), "sources": sources, "shards": shards,
         }  # fmt: skip
@@ -181,7 +181,7 @@ def _build(plan: Plan, cores: int, progress: Report | None) -> None:
 
 
 def _write_shards(
-    plan: Plan, images: Images, folder: Path, cores: int, progress: Report | None
+    plan: Plan, images: Images, folder: Path, cores: int, progress: Report | None, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     per_image = max(1, plan.bytes // len(plan.ids))
     size = max(1, min(SHARD_BYTES // per_image, -(-len(plan.ids) // cores)))
@@ -199,7 +199,7 @@ def _write_shards(
                 progress(done, len(plan.ids))
 
     def write(number: int) -> dict[str, Any]:
-        return _write_shard(folder / f"{number:05d}.arrow", plan, images, groups[number], count)
+        return _write_shard(folder / f"{number:05d}.arrow", plan, images, groups[number], count, say)
 
     # Decoding, checksums and writing all release Python's lock, so threads do.
     with ThreadPoolExecutor(cores) as pool:
@@ -215,24 +215,34 @@ def _write_shards(
 
 
 def _write_shard(
-    path: Path, plan: Plan, images: Images, ids: Sequence[str], count: Callable[[], None]
+    path: Path,
+    plan: Plan,
+    images: Images,
+    ids: Sequence[str],
+    count: Callable[[], None],
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     with path.open("wb") as file:
         with pa.ipc.new_file(file, SCHEMA) as writer:
             for image_id in ids:
-                writer.write_batch(_row(plan, images, image_id))
+                writer.write_batch(_row(plan, images, image_id, say))
                 count()
         file.flush()
         os.fsync(file.fileno())
     return {"file": path.name, "bytes": path.stat().st_size, "digest": digest_of(path), "ids": list(ids)}
 
 
-def _row(plan: Plan, images: Images, image_id: str) -> pa.RecordBatch:
+def _row(plan: Plan, images: Images, image_id: str, say: Callable[[str], None]) -> pa.RecordBatch:
     arrays: dict[str, Bytes | None] = {"image": images.image(image_id), "label": None, "full_label": None}
     if plan.spec.label_path(plan.root, plan.part, image_id).is_file():
-        arrays["label"] = images.label(image_id)
-        if _needs_full_label(plan.part, plan.downscale):
-            arrays["full_label"] = images.full_label(image_id)
+        # A bad label of an image that no run labels must not stop the others: it is left out, and a run that does
+        # label the image reads the file itself and meets the error.
+        try:
+            arrays["label"] = images.label(image_id)
+            if _needs_full_label(plan.part, plan.downscale):
+                arrays["full_label"] = images.full_label(image_id)
+        except FplError as error:
+            say(f"left out, as it cannot be used: {error.where}: {error.what}")
     values: dict[str, Any] = {"id": image_id}
     for kind, array in arrays.items():
         values[f"{kind}_height"], values[f"{kind}_width"] = (None, None) if array is None else array.shape[:2]

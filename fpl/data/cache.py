@@ -151,6 +151,8 @@ class Cache:
             return None
         shard, number = self._places[image_id]
         row = shard.row(number)
+        if row.column("id")[0].as_py() != image_id:
+            raise damaged(shard.path, f"it does not hold {image_id} where the index says: it was built again meanwhile")
         column = row.column(kind)
         if column.null_count:
             return None

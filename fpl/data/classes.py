@@ -42,13 +42,14 @@ CITYSCAPES_CLASSES: Mapping[str, Colour] = {
 _LABEL_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
 
 CITYSCAPES_TRAIN_IDS: Mapping[int, int] = identity(len(_LABEL_IDS))
-"""Values of `*_labelTrainIds.png`. The scripts' id -1 is stored as 255 in 8 bits."""
+"""Values of `*_labelTrainIds.png`: 0..18, and 255 for everything else."""
 
 CITYSCAPES_LABEL_IDS: Mapping[int, int] = {
-    **dict.fromkeys((*range(34), IGNORE), IGNORE),
+    **dict.fromkeys(range(34), IGNORE),
     **{label_id: train_id for train_id, label_id in enumerate(_LABEL_IDS)},
 }
-"""Values of `*_labelIds.png`: 0..33 exist, 19 of them are classes, all others count nowhere; id -1 is stored as 255."""
+"""Values of `*_labelIds.png`: 0..33 exist, 19 of them are classes, all others count nowhere. Without 255:
+that value betrays a file of trainIds under this name, which the mapping would scramble."""
 
 # The 11 classes of the SegNet tutorial's CamVid; colours as in its drawing script.
 CAMVID_CLASSES: Mapping[str, Colour] = {

@@ -249,8 +249,8 @@ VOC = VocLayout(
     (
         # Training takes the augmented labels; the benchmark is defined on the original ones, with their borders.
         LabelFiles("SegmentationClassAug", ".png", VOC_VALUES, ("train",)),
+        # No augmented label stands in for a missing one: it has no border, and the score would be another.
         LabelFiles("SegmentationClass", ".png", VOC_VALUES),
-        LabelFiles("SegmentationClassAug", ".png", VOC_VALUES, ("val",)),
     ),
     (".jpg",),
     list_files=(f"{_SETS}/{{part}}.txt",),

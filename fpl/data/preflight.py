@@ -8,13 +8,13 @@ import numpy as np
 
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Order
-from fpl.data.read import Images
+from fpl.data.read import Images, read_size
 from fpl.data.spec import IGNORE
 from fpl.data.splits import Split, check_split
 from fpl.data.validation import check_validation_files
 
-# Up to this many labeled images are all decoded; of more, those of the first batch.
-DECODE_ALL = 200
+# Labeled images are all decoded where they have fewer pixels together (a few seconds); else those of the first batch.
+DECODE_PIXELS = 50_000_000
 
 
 def check_data(
@@ -23,8 +23,8 @@ def check_data(
     """Check everything that can be checked in a few seconds.
 
     All ids must have an image on disk (validation ids also a label), no id may be in two sets, and the labeled
-    images are decoded: all of them if they are at most 200, else those of the first batch. Labels of unlabeled images
-    are never opened.
+    images are decoded: all of them if that takes a few seconds, else those of the first batch. Labels of unlabeled
+    images are never opened.
 
     Args:
         config: The run.
@@ -44,7 +44,8 @@ def check_data(
     check_validation_files(spec, root, ids)
 
     labeled, batch = split.labeled, config.data.labeled_batch
-    decode_all = len(labeled) <= DECODE_ALL
+    height, width = read_size(spec.image_path(root, images.part, labeled[0]))
+    decode_all = len(labeled) * height * width <= DECODE_PIXELS
     order = Order(config.seed, 0, len(labeled))
     chosen = labeled if decode_all else [labeled[order.index(position)] for position in range(batch)]
     histogram = np.zeros(256, dtype=np.int64)

@@ -84,8 +84,12 @@ def _to_classes(values: NDArray[np.generic], path: Path, spec: DatasetSpec) -> B
         text = f"label values that are no class of {spec.name}: {enumerate_briefly(foreign)}"
         if all(value in spec.foreign_values for value in foreign):
             raise FplError(text, where=str(path), hint=spec.foreign_hint)
+        if foreign == [IGNORE] and IGNORE not in mapping:
+            hint = "these are trainIds under the name of labelIds: give the file the ending of trainIds"
+            raise FplError(text, where=str(path), hint=hint)
         known = [value for value in mapping if value != IGNORE]
-        hint = f"allowed are {min(known)}..{max(known)} and {IGNORE} (ignore)"
+        ignored = f" and {IGNORE} (ignore)" if IGNORE in mapping else ""
+        hint = f"allowed are {min(known)}..{max(known)}{ignored}"
         raise FplError(text, where=str(path), hint=hint)
     table = np.full(size, IGNORE, dtype=np.uint8)
     table[list(mapping)] = list(mapping.values())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 from fpl.data.classes import CAMVID_CLASSES, CITYSCAPES_CLASSES, VOC_CLASSES
 from fpl.data.classes import IGNORE as IGNORE
 from fpl.data.layout import CITYSCAPES, CITYSCAPES_FLAT, PARTS, SEGNET, VOC, Layout
+from fpl.data.lists import read_record
 from fpl.errors import FplError
 
 # A drawn data set records its parameters, and with them how many images it has, in this file of its root.
@@ -87,7 +87,7 @@ class DatasetSpec:
 
     def image_candidates(self, root: Path, part: str, image_id: str) -> tuple[Path, ...]:
         """Paths at which an image may lie, the preferred one first."""
-        return tuple(path for layout in self.layouts for path in layout.image_candidates(root, part, image_id))
+        return self.layout_at(root).image_candidates(root, part, image_id)
 
     def image_path(self, root: Path, part: str, image_id: str) -> Path:
         """Path of an image.
@@ -98,7 +98,7 @@ class DatasetSpec:
         for path in self.image_candidates(root, part, image_id):
             if path.is_file():
                 return path
-        candidates = self.layout_at(root).image_candidates(root, part, image_id)
+        candidates = self.image_candidates(root, part, image_id)
         looked_for = " or ".join(path.name for path in candidates)
         raise FplError(
             f"image {image_id} of {self.name} ({part}) is not on disk", where=str(candidates[0].parent),
@@ -107,11 +107,11 @@ class DatasetSpec:
 
     def label_path(self, root: Path, part: str, image_id: str) -> Path:
         """Path of the preferred label file that exists; if none does, as unlabeled images need none, of the first."""
-        candidates = [path for layout in self.layouts for path in layout.label_candidates(root, part, image_id)]
-        if len(candidates) == 1:
-            return candidates[0]
-        found = next((path for path in candidates if path.is_file()), None)
-        return found or self.layout_at(root).label_path(root, part, image_id)
+        # Of one tree alone: a second one in the same root must not fill the gaps of the first.
+        candidates = self.layout_at(root).label_candidates(root, part, image_id)
+        return next((path for path in candidates[:-1] if path.is_file()), None) or (
+            candidates[-1] if candidates[-1].is_file() else candidates[0]
+        )
 
     def canonical_id(self, line: str) -> str:
         """Id of a line of any published list; see `Layout.canonical_id`."""
@@ -143,15 +143,18 @@ class DatasetSpec:
         """Number of images per part: as recorded by the drawing at `root`, else the data set's own."""
         if root is None or not self.drawn or not (root / DRAWING_RECORD).is_file():
             return self.counts
-        record = json.loads((root / DRAWING_RECORD).read_text(encoding="utf-8"))
-        return {"train": int(record["train"]), "val": int(record["validation"])}
+        record = read_record(root / DRAWING_RECORD)
+        if not isinstance(record.get("train"), int) or not isinstance(record.get("validation"), int):
+            raise FplError("no record of a drawing", where=str(root / DRAWING_RECORD), hint="draw the set again")
+        return {"train": record["train"], "val": record["validation"]}
 
 
 def data_version(spec: DatasetSpec, root: Path) -> str:
     """What is measured on: 16 hex digits of the SHA-256 of the validation ids and of a drawn set's parameters."""
     record = root / DRAWING_RECORD
     drawing = record.read_text(encoding="utf-8") if record.is_file() else ""
-    return hashlib.sha256("\n".join([drawing, *spec.list_ids(root, "val")]).encode()).hexdigest()[:16]
+    # The order of validation images changes no score.
+    return hashlib.sha256("\n".join([drawing, *sorted(spec.list_ids(root, "val"))]).encode()).hexdigest()[:16]
 
 
 # A trainIds file never holds these; a file of labelIds nearly always does.
@@ -252,6 +255,12 @@ def default_data_root() -> Path:
     return Path(os.environ.get("FPL_DATA") or "data")
 
 
+def _is_surely(spec: DatasetSpec, layout: Layout, root: Path) -> bool:
+    """Whether `root` is this data set and not another one with a folder of the same name."""
+    labels = any((root / kind.folder.format(part="train")).is_dir() for kind in layout.labels)
+    return labels and (root / DRAWING_RECORD).is_file() == spec.drawn
+
+
 def find_root(spec: DatasetSpec, data_root: Path | None = None) -> Path:
     """Root folder of a data set: the first of its places below `data_root`, or `data_root` itself if it is the tree.
 
@@ -265,7 +274,9 @@ def find_root(spec: DatasetSpec, data_root: Path | None = None) -> Path:
     base = data_root if data_root is not None else default_data_root()
     places = [*(base / folder for folder in spec.folders), base]
     for root in places:
-        if any(layout.is_tree(root) for layout in spec.layouts):
+        trees = [layout for layout in spec.layouts if layout.is_tree(root)]
+        # The data root itself may be anything: more must fit than one folder's name.
+        if trees and (root != base or _is_surely(spec, trees[0], root)):
             return root
     source = "" if data_root is not None else " (from FPL_DATA)" if os.environ.get("FPL_DATA") else " (the default)"
     remedy = spec.remedy.format(folder=places[0], data_root=base)

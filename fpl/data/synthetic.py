@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from fpl.data.lists import read_record
 from fpl.data.objects import class_schedule, draw_objects, voc_colours
 from fpl.data.scene import draw_scene
 from fpl.data.spec import DRAWING_RECORD
@@ -185,7 +186,7 @@ def _is_complete(root: Path, parameters: dict[str, object]) -> bool:
     record = root / DRAWING_RECORD
     if not record.is_file():
         raise FplError("the folder holds something else than a drawn set", where=str(root), hint="use another folder")
-    found = json.loads(record.read_text(encoding="utf-8"))
+    found = read_record(record)
     differing = [key for key in {**parameters, **found} if found.get(key) != parameters.get(key)]
     if differing:
         pairs = ", ".join(f"{key} = {found.get(key)} there, {parameters.get(key)} wanted" for key in differing)

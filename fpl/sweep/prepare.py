@@ -15,9 +15,10 @@ from fpl.data.spec import DatasetSpec, data_version, find_root, get_spec
 from fpl.data.splits import Split, resolve_split
 from fpl.errors import FplError
 from fpl.models.pretrained import find_pretrained
+from fpl.store.write import run_path
 
-# Decoded images are kept in memory when the whole part needs less than this.
-KEEP_BYTES = 2 * 2**30
+# Decoded images are kept in memory when the whole part needs less than this, and that once per loader process.
+KEEP_BYTES = 2**29
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,6 @@ def prepare(config: RunConfig, places: Places) -> Prepared:
         FplError: Data or split missing or wrong, or the class count of the configuration is not the data set's.
     """
     spec = get_spec(config.data.dataset)
-    if config.data.num_classes != spec.num_classes:
-        raise FplError(
-            f"data.num_classes = {config.data.num_classes}, but {spec.name} has {spec.num_classes} classes",
-            where="data.num_classes",
-        )
     root = find_root(spec, places.data_root)
     config, split = resolve_split(config, places.splits_root)
     config = pin_weights(config, places.weights_dir)
@@ -73,8 +69,27 @@ def prepare(config: RunConfig, places: Places) -> Prepared:
     cache = open_cache(spec, root, "train", config.data.downscale)
     keep = cache is None and fits_in_memory(spec, root, config, "train")
     images = Images(spec, root, "train", config.data.downscale, keep, cache)
-    found = check_data(config, split, images)
+    # A run that is done is only looked up: its data have been checked.
+    done = run_path(places.out, run_id(config)).exists()
+    found = [] if done else check_data(config, split, images)
+    if not done:
+        check_validation_count(spec, root)
     return Prepared(config, run_id(config), spec, root, split, images, (*warnings_of(config), *found))
+
+
+def check_validation_count(spec: DatasetSpec, root: Path) -> None:
+    """Refuse an incomplete validation part.
+
+    Raises:
+        FplError: It has another number of images than the data set is known to have.
+    """
+    counts, found = spec.expected_counts(root), len(spec.list_ids(root, "val"))
+    if counts is not None and found != counts["val"]:
+        raise FplError(
+            f"{spec.name} has {found} validation images instead of {counts['val']}",
+            where=str(root),
+            hint=f"a score on a part of them is another score; fpl data check {spec.name} names what is missing",
+        )
 
 
 def pin_data(config: RunConfig, version: str) -> RunConfig:

@@ -275,3 +275,15 @@ def test_every_experiment_file_loads() -> None:
     for path in files:
         load_config(path)
         load_config(path, scale="smoke")
+
+
+def test_paper_recipes_keep_their_method_at_the_scale_of_camvid() -> None:
+    base = Path(__file__).parents[2] / "experiments" / "base"
+    paper, small = (load_config(base / "cityscapes_cps.toml", scale=scale) for scale in (None, "camvid"))
+    assert small.method == paper.method
+    assert small.data == load_config(base / "camvid_cps.toml").data
+    # The rates that one process needs to train as the released code does on its 8 and 4 GPUs.
+    assert (paper.optim.lr, paper.optim.weight_decay) == (0.02 / 8, 1e-4 * 8)
+    voc = load_config(base / "voc_cps.toml")
+    assert (voc.optim.lr, voc.optim.weight_decay) == (0.01 / 4, 1e-4 * 4)
+    assert (paper.train.steps, voc.train.steps) == (137 * 325, 34 * 1157)

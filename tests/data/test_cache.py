@@ -229,6 +229,30 @@ def test_a_broken_image_leaves_nothing_behind(root: Path) -> None:
     assert [each.name for each in folder.iterdir()] in ([], [".train.lock"])
 
 
+def test_a_broken_label_stops_only_who_labels_its_image(root: Path) -> None:
+    said: list[str] = []
+    broken = SPEC.label_path(root, "train", "b")
+    broken.write_bytes(b"no label")
+    assert build(root, say=said.append)
+    assert len(said) == 1 and str(broken) in said[0]
+    cached = Images(SPEC, root, "train", cache=open_cache(SPEC, root, "train"))
+    assert cached.image("b").shape == (41, 50, 3)
+    cached.label("a")
+    with pytest.raises(FplError, match=r"b\.png"):
+        cached.label("b")
+
+
+def test_rows_that_moved_are_noticed(root: Path) -> None:
+    build(root)
+    cache = open_cache(SPEC, root, "train")
+    assert cache is not None
+    # What a process with the old index meets once another one has built the cache anew.
+    places = cache._places
+    places["a"], places["b"] = places["b"], places["a"]
+    with pytest.raises(FplError, match="does not hold a where the index says"):
+        cache.get("image", "a")
+
+
 def test_a_full_disk_and_a_read_only_root_are_told_before_the_work(root: Path, tmp_path: Path, monkeypatch) -> None:
     plan = plan_cache(SPEC, root, "train")
     assert 5 * 41 * 50 * 3 + 3 * 41 * 50 <= plan.bytes <= 5 * 41 * 50 * 4 + 20 * 2**20

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fpl.data.read import read_label
-from fpl.data.spec import DRAWING_RECORD, find_root, get_spec
+from fpl.data.spec import DRAWING_RECORD, data_version, find_root, get_spec
 from fpl.errors import FplError
 from tests.data.conftest import save
 
@@ -26,10 +26,45 @@ def official(root: Path, ending: str, values: object, image_id: str = ID, part: 
 
 
 def test_label_ids_are_mapped_by_the_published_table(tmp_path: Path) -> None:
-    path = official(tmp_path, "labelIds", [[*range(34), 255]])
-    assert read_label(path, CITY).tolist() == [[*TRAIN_IDS, 255]]
+    path = official(tmp_path, "labelIds", [[*range(34)]])
+    assert read_label(path, CITY).tolist() == [[*TRAIN_IDS]]
     with pytest.raises(FplError, match=r"labelIds.png: label values that are no class of cityscapes: 34"):
         read_label(official(tmp_path, "labelIds", [[7, 34]]), CITY)
+
+
+def test_train_ids_under_the_name_of_label_ids_are_told(tmp_path: Path) -> None:
+    with pytest.raises(FplError, match=r"no class of cityscapes: 255") as caught:
+        read_label(official(tmp_path, "labelIds", [[0, 1, 2, 255]]), CITY)
+    assert "these are trainIds under the name of labelIds" in caught.value.hint
+
+
+def test_a_second_tree_in_the_same_root_fills_no_gaps(tmp_path: Path) -> None:
+    official(tmp_path, "labelTrainIds", [[1, 1]])
+    other = "ulm_000001_000019"
+    save(tmp_path / "images" / "train" / f"{other}.png", [[[0] * 3]])
+    save(tmp_path / "segmentation" / "train" / f"{other}_gtFine.png", [[5]])
+    assert not CITY.label_path(tmp_path, "train", other).exists()
+    with pytest.raises(FplError, match="is not on disk"):
+        CITY.image_path(tmp_path, "train", other)
+
+
+def test_a_folder_of_the_same_name_is_not_taken_for_the_data_set(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    with pytest.raises(FplError, match="camvid not found"):
+        find_root(get_spec("camvid"), tmp_path)
+    official(tmp_path, "labelTrainIds", [[1, 1]])
+    assert find_root(CITY, tmp_path) == tmp_path
+    with pytest.raises(FplError, match="synthetic_city not found"):
+        find_root(get_spec("synthetic_city"), tmp_path)
+
+
+def test_data_version_is_of_the_set_not_of_its_order(tmp_path: Path) -> None:
+    root = voc(tmp_path, {"val": "vw"})
+    before = data_version(VOC, root)
+    (root / "ImageSets/Segmentation/val.txt").write_text("w\nv\n")
+    assert data_version(VOC, root) == before
+    (root / "ImageSets/Segmentation/val.txt").write_text("w\n")
+    assert data_version(VOC, root) != before
 
 
 def test_train_ids_are_preferred_file_by_file(tmp_path: Path) -> None:
@@ -86,7 +121,7 @@ def voc(root: Path, lists: dict[str, str], augmented: str = "", original: str = 
 
 @pytest.mark.parametrize("place", ["VOCdevkit/VOC2012", "VOC2012", "."])
 def test_voc_is_found_in_each_of_its_places(tmp_path: Path, place: str) -> None:
-    root = voc(tmp_path / place, {})
+    root = voc(tmp_path / place, {}, augmented="a")
     assert find_root(VOC, tmp_path).resolve() == root.resolve()
 
 
@@ -98,7 +133,7 @@ def test_voc_training_takes_augmented_labels_and_validation_the_original_ones(tm
         ("train", "c", "SegmentationClass"),
         ("train", "nowhere", "SegmentationClassAug"),
         ("val", "b", "SegmentationClass"),
-        ("val", "a", "SegmentationClassAug"),
+        ("val", "a", "SegmentationClass"),
         ("val", "nowhere", "SegmentationClass"),
     ):
         assert VOC.label_path(root, part, image_id).parent.name == folder, (part, image_id)

@@ -124,7 +124,7 @@ FAMILIES: dict[str, Family] = {
         Family(
             "pseudoseg-10582",
             "labeled: PseudoSeg's lists of 92, 183, 366 and 732 cleanly annotated images; unlabeled: the other images "
-            "of all 10,582, in the list's order",
+            "of all 10,582, in the list's order (the CPS author's own recipe keeps the labeled ones among them)",
             source=f"files pseudoseg_labeled_1-16.txt (92) to 1-2.txt (732) of {_CPS}",
             datasets=("voc",),
             fractions=_LOW_DATA,
@@ -159,6 +159,8 @@ def get_family(name: str, dataset: str | None = None, fraction: str | None = Non
     if name not in FAMILIES:
         raise unknown_name("split family", name, FAMILIES)
     family = FAMILIES[name]
+    if fraction is not None and not re.fullmatch(r"1/[1-9]\d*|[1-9]\d*", fraction):
+        raise FplError(f"fraction '{fraction}'", hint="allowed: 1/n (1/8), or the number of labeled images (92)")
     if dataset is not None and family.datasets and dataset not in family.datasets:
         raise FplError(
             f"split family {name} is not for {dataset}",

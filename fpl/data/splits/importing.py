@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +65,6 @@ def import_split(
         FplError: A file is unreadable or has ids twice, or the split has a fault; see `faults`.
     """
     kind = get_family(family, spec.name, fraction)
-    if not re.fullmatch(r"1/[1-9]\d*|[1-9]\d*", fraction):
-        raise FplError(f"fraction '{fraction}'", hint="1/n or a number of labeled images")
     if wrong := [repair for repair in repairs if repair != DROP_FROM_UNLABELED]:
         raise FplError(f"unknown repair '{wrong[0]}'", hint=f"allowed: {DROP_FROM_UNLABELED}")
     ids = _read(spec, labeled)
