@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 import typer
 
 import fpl
-from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, data_app
+from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, data_app, interruptible
 from fpl.cli_splits import splits_app
-from fpl.errors import FplError, Interrupted
+from fpl.data.parallel import core_count
+from fpl.errors import FplError
 
 app = typer.Typer(
     name="fpl",
@@ -32,9 +33,8 @@ Threads = Annotated[int, typer.Option(min=1, help="CPU threads of torch.", show_
 Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: best (on validation) or last.")]
 
 RESULTS = Path("results/local")
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 # Workers of one machine share its cores.
-THREADS = max(1, CORES // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+THREADS = max(1, core_count() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 MAIN = os.environ.get("RANK", "0") == "0"
 
 
@@ -102,10 +102,8 @@ def train(
         threads=threads,
     )
     places = Places(out, data_root, splits, weights)
-    try:
+    with interruptible("the same command continues from the last checkpoint"):
         done = run_local(run, places, device=device, options=options, tensorboard=tensorboard)
-    except KeyboardInterrupt:
-        raise Interrupted("stopped", hint="the same command continues from the last checkpoint") from None
     if MAIN:
         print_run(out, done.stem)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fpl.errors import Interrupted
+
+if TYPE_CHECKING:
+    from fpl.train.progress import Progress
 
 data_app = typer.Typer(help="Data sets on disk.", no_args_is_help=True)
 
@@ -15,6 +20,17 @@ DataRoot = Annotated[Path, typer.Option(envvar="FPL_DATA", help="Folder that hol
 Splits = Annotated[Path, typer.Option(envvar="FPL_SPLITS", help="Folder of the split lists.")]
 
 DATA, SPLITS = Path("data"), Path("experiments/splits")
+
+
+@contextlib.contextmanager
+def interruptible(hint: str = "", progress: Progress | None = None) -> Iterator[None]:
+    """Turn Ctrl-C into one line that says how to go on, below the progress line if there is one."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if progress is not None:
+            progress.note()
+        raise Interrupted("stopped", hint=hint) from None
 
 
 @data_app.command("draw")
@@ -67,11 +83,8 @@ def check(
     spec = get_spec(dataset)
     root = find_root(spec, data_root)
     progress = Progress(0, unit="image")
-    try:
+    with interruptible(progress=progress):
         report = check_dataset(spec, root, fast=fast, workers=workers, progress=progress.of)
-    except KeyboardInterrupt:
-        progress.note()
-        raise Interrupted("stopped") from None
     progress.note()
     print(report_text(report))
     if report.faults:
@@ -102,14 +115,12 @@ def cache(
     plans = [plan_cache(spec, root, part, downscale, place, cores) for part in ("train", "val")]
     for plan in plans:
         print(f"{plan.part}: {len(plan.ids)} images, {plan.bytes / 1e9:.2f} GB in {plan.folder}", flush=True)
-    try:
+    with interruptible("nothing is left behind; the same command starts again"):
         for plan in plans:
             progress = Progress(len(plan.ids), unit="image")
             built = build_cache(plan, cores=cores, progress=progress.of, say=print)
             progress.note()
             print(f"{plan.part}: {'built' if built else 'is there, complete and undamaged'}")
-    except KeyboardInterrupt:
-        raise Interrupted("stopped", hint="nothing is left behind; the same command starts again") from None
     if place is not None:
         print(f"runs find it when FPL_CACHE={place} is set")
 
@@ -122,10 +133,8 @@ def download_data(
     """Download PASCAL VOC 2012 and SBD, checked by their MD5 sums, and unpack them into the data root."""
     from fpl.data.download import download
 
-    try:
+    with interruptible("the same command keeps the archives that are complete"):
         download(dataset, data_root, tell=lambda text: print(text, flush=True))
-    except KeyboardInterrupt:
-        raise Interrupted("stopped", hint="the same command keeps the archives that are complete") from None
     print(f"next: fpl data prepare {dataset} --data-root {data_root}")
 
 
@@ -146,13 +155,10 @@ def prepare(
 
     spec = get_spec(dataset)
     progress = Progress(0, unit="label")
-    try:
+    with interruptible("the same command continues", progress):
         done = prepare_voc(
             spec, find_root(spec, data_root), sbd or data_root / SBD, workers=workers, progress=progress.of
         )
-    except KeyboardInterrupt:
-        progress.note()
-        raise Interrupted("stopped", hint="the same command continues") from None
     progress.note()
     print(prepared_text(done, spec))
     if not done.is_complete(spec):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import torch
 
 import fpl
 from fpl.config.schema import ModelConfig
+from fpl.data.parallel import core_count
 from fpl.data.spec import SPECS, find_root
 from fpl.errors import FplError
 from fpl.models.pretrained import find_pretrained
@@ -51,8 +51,7 @@ def _versions() -> Iterator[str]:
 
 
 def _devices() -> Iterator[str]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield f"+ cpu: {cores} cores, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    yield f"+ cpu: {core_count()} cores, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
     if not torch.cuda.is_available():
         built = (
             f"torch was built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch was built without CUDA"

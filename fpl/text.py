@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 
 def duration(seconds: float) -> str:
@@ -17,25 +17,29 @@ def duration(seconds: float) -> str:
     return f"{minute}:{second:02d}" if whole >= 60 else f"{whole} s"
 
 
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[str]:
+    """One line per row, columns two blanks apart; the columns numbered in `right` end at the same place."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
 def table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows with the same keys as text: a line of keys, a line per row, columns two blanks apart; numbers to the right.
+    """Rows with the same keys as text: a line of keys, a line per row; columns of numbers to the right.
 
     Returns an empty text for no rows.
     """
     if not rows:
         return ""
-    columns = {key: [key, *(row[key] for row in rows)] for key in rows[0]}
-    widths = {key: max(len(cell) for cell in cells) for key, cells in columns.items()}
+    cells = [list(rows[0]), *(list(row.values()) for row in rows)]
     numeric = {
-        key
-        for key, (_, *cells) in columns.items()
-        if all(cell.isdigit() or cell == "-" for cell in cells) and set(cells) != {"-"}
+        number
+        for number, (_, *column) in enumerate(zip(*cells, strict=True))
+        if all(cell.isdigit() or cell == "-" for cell in column) and set(column) != {"-"}
     }
-    lines = [
-        "  ".join(
-            cells[number].rjust(widths[key]) if key in numeric else cells[number].ljust(widths[key])
-            for key, cells in columns.items()
-        ).rstrip()
-        for number in range(len(rows) + 1)
-    ]
-    return "\n".join(lines)
+    return "\n".join(aligned(cells, numeric))

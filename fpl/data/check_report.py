@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpl.data.check_files import Finding, Size, by
-from fpl.text import duration
+from fpl.text import aligned, duration
 
 NAMED = 10
 """So many files of one fault are named; of the others only the number is told."""
@@ -144,11 +144,7 @@ def _class_rows(report: CheckReport) -> Iterator[Sequence[str]]:
 
 def _table(rows: Iterator[Sequence[str]]) -> list[str]:
     cells = list(rows)
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    return [
-        "  ".join(text.rjust(width) if column else text.ljust(width) for column, (text, width) in enumerate(pairs))
-        for pairs in (list(zip(row, widths, strict=True)) for row in cells)
-    ]
+    return aligned(cells, range(1, len(cells[0])))
 
 
 def _grouped(findings: Sequence[Finding]) -> Iterator[str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Order
 from fpl.data.read import Images, read_size
-from fpl.data.spec import IGNORE
+from fpl.data.spec import IGNORE, DatasetSpec, data_version
 from fpl.data.splits import Split, check_split
 from fpl.data.validation import check_validation_files
+from fpl.errors import FplError
 
 # Labeled images are all decoded where they have fewer pixels together (a few seconds); else those of the first batch.
 DECODE_PIXELS = 50_000_000
@@ -67,3 +69,20 @@ def check_data(
         if spec.num_classes > 2 and len(absent) == spec.num_classes - 1 and histogram[0]:
             warnings.append("the labels hold only class 0 and ignore: is this a binary mask with 0 and 255?")
     return warnings
+
+
+def pin_data(config: RunConfig, spec: DatasetSpec, root: Path) -> RunConfig:
+    """Fill in what the run is measured on; another drawing or validation list makes another run.
+
+    Raises:
+        FplError: The configuration pins another version than the one at `root`.
+    """
+    version = data_version(spec, root)
+    if config.data.version not in (None, version):
+        raise FplError(
+            f"data.version pins {config.data.version}, the data on disk are {version}",
+            where=str(root),
+            hint="another drawing or validation list gives another score: restore the data that the configuration was "
+            "made for, or drop the pinned version",
+        )
+    return config.model_copy(update={"data": config.data.model_copy(update={"version": version})})

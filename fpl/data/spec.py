@@ -109,9 +109,7 @@ class DatasetSpec:
         """Path of the preferred label file that exists; if none does, as unlabeled images need none, of the first."""
         # Of one tree alone: a second one in the same root must not fill the gaps of the first.
         candidates = self.layout_at(root).label_candidates(root, part, image_id)
-        return next((path for path in candidates[:-1] if path.is_file()), None) or (
-            candidates[-1] if candidates[-1].is_file() else candidates[0]
-        )
+        return next((path for path in candidates if path.is_file()), candidates[0])
 
     def canonical_id(self, line: str) -> str:
         """Id of a line of any published list; see `Layout.canonical_id`."""

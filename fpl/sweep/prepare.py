@@ -9,9 +9,9 @@ from fpl.config.checks import warnings_of
 from fpl.config.compose import run_id
 from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
-from fpl.data.preflight import check_data
+from fpl.data.preflight import check_data, pin_data
 from fpl.data.read import Images, read_size
-from fpl.data.spec import DatasetSpec, data_version, find_root, get_spec
+from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.splits import Split, resolve_split
 from fpl.errors import FplError
 from fpl.models.pretrained import find_pretrained
@@ -65,16 +65,17 @@ def prepare(config: RunConfig, places: Places) -> Prepared:
     root = find_root(spec, places.data_root)
     config, split = resolve_split(config, places.splits_root)
     config = pin_weights(config, places.weights_dir)
-    config = pin_data(config, data_version(spec, root))
+    config = pin_data(config, spec, root)
     cache = open_cache(spec, root, "train", config.data.downscale)
     keep = cache is None and fits_in_memory(spec, root, config, "train")
     images = Images(spec, root, "train", config.data.downscale, keep, cache)
+    identity = run_id(config)
+    found: list[str] = []
     # A run that is done is only looked up: its data have been checked.
-    done = run_path(places.out, run_id(config)).exists()
-    found = [] if done else check_data(config, split, images)
-    if not done:
+    if not run_path(places.out, identity).exists():
+        found = check_data(config, split, images)
         check_validation_count(spec, root)
-    return Prepared(config, run_id(config), spec, root, split, images, (*warnings_of(config), *found))
+    return Prepared(config, identity, spec, root, split, images, (*warnings_of(config), *found))
 
 
 def check_validation_count(spec: DatasetSpec, root: Path) -> None:
@@ -90,21 +91,6 @@ def check_validation_count(spec: DatasetSpec, root: Path) -> None:
             where=str(root),
             hint=f"a score on a part of them is another score; fpl data check {spec.name} names what is missing",
         )
-
-
-def pin_data(config: RunConfig, version: str) -> RunConfig:
-    """Fill in what the run is measured on; another drawing or validation list makes another run.
-
-    Raises:
-        FplError: The configuration pins another version.
-    """
-    if config.data.version not in (None, version):
-        raise FplError(
-            f"data.version pins {config.data.version}, the data on disk are {version}",
-            where="data.version",
-            hint="restore the data the configuration was made for, or drop the pinned version",
-        )
-    return config.model_copy(update={"data": config.data.model_copy(update={"version": version})})
 
 
 def pin_weights(config: RunConfig, weights_dir: Path | None) -> RunConfig:

@@ -14,7 +14,8 @@ from torch import Tensor
 from fpl.config.compose import validate
 from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
-from fpl.data.spec import DatasetSpec, data_version, find_root, get_spec
+from fpl.data.preflight import pin_data
+from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
 from fpl.methods import METHODS, Method
@@ -96,12 +97,7 @@ def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = N
     config, spec = trained.config, trained.spec
     evaluation = config.eval.model_copy(update={"protocol": protocol} if protocol else {})
     root = find_root(spec, data_root)
-    if config.data.version not in (None, found := data_version(spec, root)):
-        raise FplError(
-            f"the run was measured on data version {config.data.version}, these data are {found}",
-            where=str(root),
-            hint="another drawing or validation list gives another score: use the data of the run",
-        )
+    pin_data(config, spec, root)  # a run is not scored on other data under its name
     cache = open_cache(spec, root, "val", config.data.downscale)
     validation = ValidationSet(spec, root, config.data.downscale, cache=cache)
     progress = Progress(len(validation), unit="image")
