@@ -12,7 +12,7 @@ from fpl.data.cache import open_cache
 from fpl.data.spec import find_root, get_spec
 from fpl.errors import FplError
 from fpl.sweep.prepare import Places, prepare
-from tests.train.test_run import assert_equal_results, elsewhere, run
+from tests.train.runs import assert_equal_results, elsewhere, run
 
 
 def test_cached_runs_end_with_the_same_bits(

@@ -1,0 +1,61 @@
+"""What the tests of whole runs share: training one, naming its command, comparing two."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+import fpl
+from fpl.config.schema import RunConfig
+from fpl.sweep.local import run_local
+from fpl.sweep.prepare import Places
+from fpl.train.checkpoint import load
+from fpl.train.state import LoopOptions
+
+OPTIONS = LoopOptions(checkpoint_every=2, log_every=1, threads=1)
+# Columns that say when and where a run took place, not what it found.
+CIRCUMSTANCES = ["train_seconds", "finished_at", "workers"]
+
+
+def run(config: RunConfig, places: Places, options: LoopOptions = OPTIONS, **more: Any) -> Path:
+    return run_local(config, places, device="cpu", options=options, **more)
+
+
+def weights(places: Places, name: str = "last.pt") -> dict[str, torch.Tensor]:
+    (path,) = (places.out / "checkpoints").glob(f"*/{name}")
+    state: dict[str, torch.Tensor] = load(path)["method"]
+    return state
+
+
+def assert_equal_results(one: Places, other: Places) -> None:
+    first, second = weights(one), weights(other)
+    assert list(first) == list(second)
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+    for frame in ("history", "classes", "fuzziness"):
+        pd.testing.assert_frame_equal(
+            getattr(fpl.load_results(one.out), frame), getattr(fpl.load_results(other.out), frame)
+        )
+    rows = [fpl.load_results(places.out).runs.drop(columns=CIRCUMSTANCES) for places in (one, other)]
+    pd.testing.assert_frame_equal(*rows)
+
+
+def elsewhere(places: Places, name: str) -> Places:
+    return dataclasses.replace(places, out=places.out.with_name(name))
+
+
+def command(run_file: Path, places: Places, *more: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "fpl", "train", str(run_file), *more),
+        *("--out", str(places.out), "--data-root", str(places.data_root), "--splits", str(places.splits_root)),
+        *("--threads", "1", "--log-every", "1", "--device", "cpu"),
+    ]
+
+
+class KilledError(Exception):
+    pass

@@ -1,0 +1,143 @@
+"""A run that was stopped, killed or repeated ends with the same bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fpl.config.schema import RunConfig
+from fpl.data.batches import Batch
+from fpl.errors import FplError
+from fpl.methods import Clock, Losses
+from fpl.methods.cps import Cps
+from fpl.sweep import local
+from fpl.sweep.prepare import Places, prepare
+from fpl.train.checkpoint import CheckpointFolder
+from fpl.train.runtime import State, Verdict
+from tests.train.runs import OPTIONS, KilledError, assert_equal_results, command, elsewhere, run
+
+
+def test_two_runs_of_one_configuration_are_bit_equal(config: RunConfig, places: Places) -> None:
+    other = elsewhere(places, "other")
+    run(config, places)
+    run(config, other, dataclasses.replace(OPTIONS, checkpoint_every=5, loader_workers=2))
+    assert_equal_results(places, other)
+
+
+@pytest.mark.parametrize("stop_after", [2, 4, 6])
+def test_resuming_from_every_checkpoint_is_exact(
+    config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch, stop_after: int
+) -> None:
+    original = CheckpointFolder.save_step
+
+    def save_and_die(self: CheckpointFolder, step: int, state: State) -> Path:
+        path = original(self, step, state)
+        if step == stop_after:
+            raise KilledError
+        return path
+
+    uninterrupted = elsewhere(places, "uninterrupted")
+    options = dataclasses.replace(OPTIONS, log_every=5)  # a checkpoint then falls between two rows of the history
+    run(config, uninterrupted, options)
+    monkeypatch.setattr(CheckpointFolder, "save_step", save_and_die)
+    with pytest.raises(KilledError):
+        run(config, places, options)
+    monkeypatch.setattr(CheckpointFolder, "save_step", original)
+    torch.manual_seed(123)  # whatever the process did in between
+    run(config, places, options)
+    assert_equal_results(places, uninterrupted)
+
+
+@pytest.mark.timeout(120)
+def test_kill_at_any_moment_then_the_same_command(run_file: Path, places: Places) -> None:
+    steps = ("train.steps=40", "train.evaluate_every=10")
+    line = [*command(run_file, places, *steps), "--checkpoint-every", "3"]
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list(places.out.glob("checkpoints/*/step_*.pt")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(random.uniform(0, 1))
+    assert process.poll() is None, "the run ended before it could be killed"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not list(places.out.glob("runs/*.parquet"))
+    again = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert "continuing at step" in again.stderr
+    uninterrupted = elsewhere(places, "uninterrupted")
+    subprocess.run(command(run_file, uninterrupted, *steps), capture_output=True, check=True)
+    assert_equal_results(places, uninterrupted)
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(config: RunConfig, places: Places) -> None:
+    identity = prepare(config, places).run_id
+    CheckpointFolder(places.checkpoints(identity)).save_step(2, {"canonical": "{}"})
+    with pytest.raises(FplError, match="another configuration"):
+        run(config, places)
+
+
+def test_left_overs_of_killed_processes_are_swept(config: RunConfig, places: Places) -> None:
+    path = run(config, places)
+    folder = places.checkpoints(path.stem)
+    (folder / ".step_00000004.pt.123.tmp").write_bytes(b"half")
+    CheckpointFolder(folder).save_step(4, {})
+    run(config, places)  # done: nothing to train, but the killed process had not tidied up
+    assert {file.name for file in folder.iterdir()} == {".lock", "best.pt", "last.pt"}
+
+
+def test_a_method_that_draws_resumes_exactly(
+    config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original_losses, original_save = Cps.losses, CheckpointFolder.save_step
+
+    def drawing(self: Cps, batch: Batch, clock: Clock) -> Losses:
+        batch.image = batch.image * torch.rand(1)  # as dropout would, from torch's own generator
+        return original_losses(self, batch, clock)
+
+    def save_and_die(self: CheckpointFolder, step: int, state: State) -> Path:
+        original_save(self, step, state)
+        raise KilledError
+
+    monkeypatch.setattr(Cps, "losses", drawing)
+    uninterrupted = elsewhere(places, "uninterrupted")
+    run(config, uninterrupted)
+    monkeypatch.setattr(CheckpointFolder, "save_step", save_and_die)
+    with pytest.raises(KilledError):
+        run(config, places)
+    monkeypatch.setattr(CheckpointFolder, "save_step", original_save)
+    run(config, places)
+    assert_equal_results(places, uninterrupted)
+
+
+def test_two_processes_cannot_train_one_run(config: RunConfig, places: Places) -> None:
+    import filelock
+
+    folder = places.checkpoints(prepare(config, places).run_id)
+    folder.mkdir(parents=True)
+    with filelock.FileLock(folder / ".lock"), pytest.raises(FplError, match="another process is training this run"):
+        run(config, places)
+
+
+def test_stop_is_obeyed_and_continues_later(config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = local.LocalContext.report
+
+    def stop(self: Any, step: int, metrics: dict[str, float], state: State | None) -> Verdict:
+        original(self, step, metrics, state)
+        return Verdict.STOP
+
+    monkeypatch.setattr(local.LocalContext, "report", stop)
+    with pytest.raises(FplError, match="stopped at step 2 of 6"):
+        run(config, places)
+    assert not list(places.out.glob("runs/*.parquet"))
+    monkeypatch.setattr(local.LocalContext, "report", original)
+    run(config, places)
+    other = elsewhere(places, "other")
+    run(config, other)
+    assert_equal_results(places, other)

@@ -1,0 +1,69 @@
+"""Workers share the global batch and change nothing; one that fails says why."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import fpl
+from fpl.config.compose import load_config
+from fpl.sweep.prepare import Places
+from tests.train.runs import command, elsewhere, run
+
+
+def start_workers(run_file: Path, places: Places, *overrides: str) -> list[tuple[int, str]]:
+    """Exit code and stderr of two workers that train one run."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = []
+    for rank in range(2):
+        environment = os.environ | {
+            **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"},
+            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+        }
+        line = command(run_file, places, *overrides)
+        processes.append(subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True))
+    errors = [process.communicate(timeout=60)[1] for process in processes]
+    return [(process.returncode, text) for process, text in zip(processes, errors, strict=True)]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("released", [False, True])
+def test_two_workers_see_what_one_sees(run_file: Path, places: Places, released: bool) -> None:
+    # A small rate: rounding must not grow until it moves a pixel across the threshold of K, which is a jump.
+    overrides = ["train.steps=5", "train.evaluate_every=5", "optim.lr=0.01"]
+    overrides += ["data.labeled_batch=8", "data.unlabeled_batch=8"]
+    overrides += ["loss.fidelity=released"] if released else ["loss.supervised=ohem", "loss.ohem_min_kept=100"]
+    together = elsewhere(places, "together")
+    run(load_config(run_file, overrides=overrides), places)
+    for code, errors in start_workers(run_file, together, *overrides):
+        assert code == 0, errors
+    one, two = fpl.load_results(places.out), fpl.load_results(together.out)
+    losses = ["loss", "supervised_1", "supervised_2", "cross", "unsupervised", "lr"]
+    histories = [results.history.query("loss.notna()") for results in (one, two)]
+    pd.testing.assert_frame_equal(*(history[losses] for history in histories), rtol=1e-5)
+    pd.testing.assert_series_equal(*(history["unsupervised_gradient_share"] for history in histories), rtol=1e-4)
+    assert list(one.fuzziness["pixels"]) == list(two.fuzziness["pixels"])
+    assert one.runs["pixels_counted"].equals(two.runs["pixels_counted"])
+    assert two.runs["workers"].item() == 2
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_fails_says_why(run_file: Path, places: Places, tmp_path: Path) -> None:
+    root = tmp_path / "copy"
+    shutil.copytree(places.data_root, root)
+    for path in sorted((root / "synthetic_city" / "leftImg8bit" / "val").rglob("*.png"))[1::2]:
+        path.write_bytes(path.read_bytes()[:200])  # the second worker's share of the validation images
+    copied = Places(places.out, root, root / "splits")
+    results = start_workers(run_file, copied)
+    assert [code for code, _ in results] == [1, 2]
+    assert "error (rank 1): " in results[1][1] and "truncated" in results[1][1]
+    assert "lost another worker" in results[0][1]
+    assert all("Traceback" not in errors for _, errors in results)
