@@ -9,6 +9,7 @@ import re
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ SCHEMA_VERSION = 1
 
 # Tables of an experiment file that are prose for its reader or steer the composition, not the run.
 ABOUT, INHERIT = "about", "inherit"
+# Of a scale file: how it is shown, how its runs are launched, and layers that depend on what it is put over.
+SCALE, LAUNCH, WHERE = "scale", "launch", "where"
+
+# Filled in from the data at hand: they pin a run to its inputs and are no part of its recipe.
+PINS = ("data.version", "data.split.labeled", "data.split.unlabeled", "model.pretrained_sha256")
 
 Tree = dict[str, Any]
 
@@ -45,11 +51,77 @@ def load_config(path: Path | str, *, scale: str | None = None, overrides: Iterab
     origins: dict[str, str] = {}
     tree = _read_layer(path, (), origins)
     if scale is not None:
-        _merge(tree, _read_layer(_scale_path(path, scale), (), origins))
-    for key, value in map(parse_override, overrides):
-        _merge(tree, _nested(key, value))
-        origins[key] = f"override {key}"
+        apply_scale(tree, read_scale(scale_path(path, scale)), origins)
+    apply_overrides(tree, overrides, origins)
     return validate(tree, origins, default_origin=str(path))
+
+
+def read_base(path: Path, origins: dict[str, str] | None = None) -> Tree:
+    """A recipe's nested tables, what it inherits included; `origins` collects where each dotted key was set.
+
+    Raises:
+        FplError: A missing or malformed file.
+    """
+    return _read_layer(path, (), {} if origins is None else origins)
+
+
+def apply_overrides(tree: Tree, overrides: Iterable[str], origins: dict[str, str] | None = None) -> None:
+    """Put `section.key=value` texts over a tree, in place."""
+    for key, value in map(parse_override, overrides):
+        merge(tree, _nested(key, value))
+        if origins is not None:
+            origins[key] = f"override {key}"
+
+
+@dataclass(frozen=True)
+class ScaleFile:
+    """A scale: sizes and steps that are put over a recipe without changing its structure.
+
+    Attributes:
+        path: Where it was read.
+        layer: What it sets in every recipe.
+        where: (conditions, layer) pairs: the layer is put over recipes that have one of the values of every condition.
+        shown: Its `[scale]` table: name, notes for the head of each table and defaults of the commands.
+        launch: Its `[launch]` table: how runs are launched; nothing of it changes a result.
+        origins: Where each dotted key was set.
+    """
+
+    path: Path
+    layer: Tree
+    where: tuple[tuple[dict[str, list[Any]], Tree], ...]
+    shown: Tree
+    launch: Tree
+    origins: dict[str, str]
+
+
+def read_scale(path: Path) -> ScaleFile:
+    """Read a scale file.
+
+    Raises:
+        FplError: A missing or malformed file, or a `[[where]]` without conditions.
+    """
+    origins: dict[str, str] = {}
+    layer = _read_layer(path, (), origins)
+    shown, launch = layer.pop(SCALE, {}), layer.pop(LAUNCH, {})
+    where = []
+    for entry in layer.pop(WHERE, []):
+        conditions = flatten(entry.pop("when", {}))
+        if not conditions:
+            raise FplError("a [[where]] needs conditions", where=str(path), hint='when = { data.dataset = "voc" }')
+        listed = {key: value if isinstance(value, list) else [value] for key, value in conditions.items()}
+        where.append((listed, entry))
+    return ScaleFile(path, layer, tuple(where), shown, launch, origins)
+
+
+def apply_scale(tree: Tree, scale: ScaleFile, origins: dict[str, str] | None = None) -> None:
+    """Put a scale over a recipe's tree, in place. Its conditions look at the recipe before the scale."""
+    before = flatten(tree)
+    merge(tree, scale.layer)
+    for conditions, layer in scale.where:
+        if all(before.get(key) in values for key, values in conditions.items()):
+            merge(tree, layer)
+    if origins is not None:
+        origins |= scale.origins
 
 
 def validate(tree: Tree, origins: Mapping[str, str] | None = None, *, default_origin: str = "") -> RunConfig:
@@ -90,6 +162,16 @@ def canonical(config: RunConfig) -> str:
 def digest(config: RunConfig) -> str:
     """First 16 hex digits of the SHA-256 of the canonical form."""
     return hashlib.sha256(canonical(config).encode()).hexdigest()[:16]
+
+
+def recipe_digest(tree: Mapping[str, Any]) -> str:
+    """Digest of a configuration without its pins (`PINS`): what two runs of one recipe on different data share.
+
+    Args:
+        tree: `RunConfig.model_dump(mode="json")`, or the JSON of `canonical` as nested tables.
+    """
+    flat = {key: value for key, value in flatten(tree).items() if key not in PINS and key != "schema"}
+    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def run_id(config: RunConfig) -> str:
@@ -152,32 +234,45 @@ def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str]) ->
     if resolved in above:
         chain = " -> ".join(str(step) for step in [*above, resolved])
         raise FplError(f"files inherit from each other in a circle: {chain}", where=str(path))
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        where = f"inherited by {above[-1]}" if above else ""
-        raise FplError(
-            f"cannot read {path}: {error.strerror}", where=where, hint="give the path of a TOML file"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise FplError(f"not a UTF-8 text file: {error.reason}", where=str(path)) from None
-    try:
-        own = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FplError(f"not valid TOML: {error}", where=str(path)) from None
+    own, text = _read_toml(path, f"inherited by {above[-1]}" if above else "")
     own.pop(ABOUT, None)
     parents = own.pop(INHERIT, [])
     tree: Tree = {}
     for parent in [parents] if isinstance(parents, str) else parents:
-        _merge(tree, _read_layer(path.parent / str(parent), (*above, resolved), origins))
-    _merge(tree, own)
+        merge(tree, _read_layer(path.parent / str(parent), (*above, resolved), origins))
+    merge(tree, own)
     lines = _line_numbers(text)
     for key in flatten(own):
         origins[key] = f"{path}:{lines[key]}" if key in lines else str(path)
     return tree
 
 
-def _merge(base: Tree, top: Mapping[str, Any]) -> None:
+def read_tables(path: Path) -> Tree:
+    """A TOML file as nested tables, without inheritance.
+
+    Raises:
+        FplError: A missing or malformed file.
+    """
+    return _read_toml(path)[0]
+
+
+def _read_toml(path: Path, where: str = "") -> tuple[Tree, str]:
+    """Tables and text of a TOML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FplError(
+            f"cannot read {path}: {error.strerror}", where=where, hint="give the path of a TOML file"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise FplError(f"not a UTF-8 text file: {error.reason}", where=str(path)) from None
+    try:
+        return tomllib.loads(text), text
+    except tomllib.TOMLDecodeError as error:
+        raise FplError(f"not valid TOML: {error}", where=str(path)) from None
+
+
+def merge(base: Tree, top: Mapping[str, Any]) -> None:
     """Put `top` over `base` in place, table by table."""
     for key, value in top.items():
         below = base.get(key)
@@ -185,7 +280,7 @@ def _merge(base: Tree, top: Mapping[str, Any]) -> None:
             # Keys of one method mean nothing to another: a new name starts from nothing.
             if key == "method" and value.get("name", below.get("name")) != below.get("name"):
                 below.clear()
-            _merge(below, value)
+            merge(below, value)
         else:
             base[key] = dict(value) if isinstance(value, Mapping) else value
 
@@ -198,7 +293,8 @@ def _nested(key: str, value: Any) -> Tree:
     return tree
 
 
-def _scale_path(config_path: Path, scale: str) -> Path:
+def scale_path(config_path: Path, scale: str) -> Path:
+    """File of a scale given by name (in the nearest `scale/` folder above `config_path`) or by its own path."""
     if scale.endswith(".toml"):
         return Path(scale)
     folders = [parent / "scale" for parent in config_path.resolve().parents]

@@ -160,6 +160,8 @@ class LossConfig(Section):
     """
 
     kind: Literal["ce", "fpl", "soft", "negative", "ce+negative", "mse"] = "ce"
+    # Losses see every n-th pixel of both axes; 1 as published. Small scales train at the classifier's own resolution.
+    stride: PositiveInt = 1
     # Upper bound T on the cumulative probability of the fuzzy positives (paper, Fuzzy Positive Assignment).
     threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.9
     strategy: Literal["n-1", "n", "fixed", "step", "ratio"] = "n-1"
@@ -269,7 +271,7 @@ class RunConfig(Section):
     def _normalise(self) -> RunConfig:
         if self.method.name == "supervised":
             # No unsupervised term: its settings must not make it another run.
-            kept = {key: value for key, value in self.loss if key.startswith(("supervised", "ohem_"))}
+            kept = {key: value for key, value in self.loss if key.startswith(("supervised", "ohem_", "stride"))}
             self._set(loss=LossConfig(**kept), data=self.data.model_copy(update={"unlabeled_batch": 0}))
         if self.train.evaluate_every > self.train.steps:
             # The end is validated in any case.

@@ -97,17 +97,36 @@ class Method(nn.Module):
         logits: Tensor = self.network(image)
         return logits
 
+    def train_logits(self, network: SegmentationNetwork, image: Tensor) -> Tensor:
+        """Logits `[B, C, h, w]` that the losses see: one per `loss.stride` pixels of each axis, corners aligned."""
+        if self.config.loss.stride == 1:
+            logits: Tensor = network(image)
+            return logits
+        return network.classify(network.embed(*network.features(image)), self.thin(image).shape[-2:])
+
+    def thin(self, pixels: Tensor) -> Tensor:
+        """Labels, masks or images `[..., H, W]` at the positions of `train_logits`: the nearest pixel of each."""
+        stride = self.config.loss.stride
+        if stride == 1:
+            return pixels
+        for axis in (-2, -1):
+            size = pixels.shape[axis]
+            kept = torch.linspace(0, size - 1, -(-size // stride), device=pixels.device).round().long()
+            pixels = pixels.index_select(axis, kept)
+        return pixels
+
     def probe_parameters(self) -> list[nn.Parameter]:
         """Parameters on which the shares of the two loss parts are compared: the classifiers, cheap to reach."""
         return [parameter for network in self.networks() for parameter in network.classifier.parameters()]
 
     def supervised_loss(self, logits: Tensor, label: Tensor) -> Tensor:
-        """The configured supervised loss of one network, independent of the number of workers.
+        """The configured supervised loss of one network's `train_logits`, independent of the number of workers.
 
         Cross-entropy divides by the valid pixels of the global batch, of which this worker holds a share; hard
         pixels are chosen inside groups of images that never span workers.
         """
         loss = self.config.loss
+        label = self.thin(label)
         if loss.supervised == "ohem":
             value, _ = ohem_cross_entropy(
                 logits, label, threshold=loss.ohem_threshold, min_kept=loss.ohem_min_kept, group=loss.ohem_group

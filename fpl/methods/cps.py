@@ -39,10 +39,10 @@ class Cps(Method):
         """
         if self.options.cutmix:
             students, teachers = self._mixed(batch)
-            labeled = [network(batch.image) for network in self.networks()]
+            labeled = [self.train_logits(network, batch.image) for network in self.networks()]
         else:
-            labeled = [network(batch.image) for network in self.networks()]
-            unlabeled = [network(batch.unlabeled[0].image) for network in self.networks()]
+            labeled = [self.train_logits(network, batch.image) for network in self.networks()]
+            unlabeled = [self.train_logits(network, batch.unlabeled[0].image) for network in self.networks()]
             students = teachers = unlabeled
             if self.options.on_labeled:
                 students = teachers = [torch.cat(pair) for pair in zip(labeled, unlabeled, strict=True)]
@@ -77,10 +77,11 @@ class Cps(Method):
         # The teachers stay in train mode: batch statistics, and running statistics updated by these passes too.
         with torch.no_grad():
             teachers = [
-                torch.where(inside, second_logits, first_logits)
+                torch.where(self.thin(inside), second_logits, first_logits)
                 for first_logits, second_logits in (
-                    (network(first.image), network(second.image)) for network in self.networks()
+                    (self.train_logits(network, first.image), self.train_logits(network, second.image))
+                    for network in self.networks()
                 )
             ]
         mixed = torch.where(inside, second.image, first.image)
-        return [network(mixed) for network in self.networks()], teachers
+        return [self.train_logits(network, mixed) for network in self.networks()], teachers

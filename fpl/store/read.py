@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fpl.config.compose import flatten
+from fpl.config.compose import flatten, recipe_digest
 from fpl.errors import FplError
-from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, METRICS, RUNS, SCHEMAS
+from fpl.store.schema import CLASSES, FAILURES, FUZZINESS, HISTORY, METRICS, NOISE, RUNS, SCHEMAS
 
 
 class Results:
@@ -28,12 +28,16 @@ class Results:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """One row a run: `run_id`, every configuration field as a dotted column, metrics in percent, provenance."""
+        """One row a run: `run_id`, every configuration field as a dotted column, metrics in percent, provenance.
+
+        `recipe` is what runs share whose configurations differ only in the pins to their data and weights.
+        """
         raw = self._read(RUNS)
         config = [flatten(json.loads(text)) for text in raw["config"]]
         columns = pd.DataFrame(config, index=raw.index).drop(columns="schema", errors="ignore")
+        recipe = pd.Series([recipe_digest(flat) for flat in config], index=raw.index, name="recipe", dtype="str")
         frame = pd.concat(
-            [raw[["run_id", "digest"]], columns, raw.drop(columns=["run_id", "digest", "config"])], axis=1
+            [raw[["run_id", "digest"]], recipe, columns, raw.drop(columns=["run_id", "digest", "config"])], axis=1
         )
         return frame.sort_values("run_id", ignore_index=True)
 
@@ -54,6 +58,17 @@ class Results:
     def fuzziness(self) -> pd.DataFrame:
         """K statistics per run, logged step and direction of the pixel loss."""
         return self._read(FUZZINESS)
+
+    @cached_property
+    def failures(self) -> pd.DataFrame:
+        """One row a run that ended with an error and has not succeeded since: reason and log file."""
+        frame = self._read(FAILURES)
+        return frame[~frame["run_id"].isin(self.runs["run_id"])].reset_index(drop=True)
+
+    @cached_property
+    def noise(self) -> pd.DataFrame:
+        """One row per repetition of one run with the same seed (`fpl reproduce noise`)."""
+        return self._read(NOISE)
 
     def warnings(self) -> list[str]:
         """What a reader of these results should know before trusting them."""
@@ -79,13 +94,13 @@ class Results:
                 raise FplError(
                     f"cannot be read as Parquet: {error}", where=str(path), hint="remove the file and run it again"
                 ) from None
-        unified = [_with_schema(part, schema) for part in parts]
+        unified = [with_schema(part, schema) for part in parts]
         merged = pa.concat_tables(unified) if unified else schema.empty_table()
         frame: pd.DataFrame = merged.to_pandas()
         return frame
 
 
-def _with_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
+def with_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
     """A file of an older version lacks columns: they become null; extra ones are left out."""
     columns: list[Any] = [
         part.column(field.name).cast(field.type) if field.name in part.column_names else pa.nulls(len(part), field.type)
@@ -101,7 +116,7 @@ def load_results(folder: Path | str) -> Results:
         folder: For example `results/demo`.
 
     Returns:
-        Frames `.runs`, `.history`, `.classes`, `.fuzziness`.
+        Frames `.runs`, `.history`, `.classes`, `.fuzziness`, `.failures`, `.noise`.
 
     Raises:
         FplError: There is no such folder, or it holds no results.

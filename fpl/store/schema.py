@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 RUNS, HISTORY, CLASSES, FUZZINESS = "runs", "history", "classes", "fuzziness"
+FAILURES, NOISE = "failures", "noise"
 
 # mIoU in percent, named by protocol and by which weights were evaluated.
 PROTOCOLS = ("sliding", "whole")
@@ -76,6 +77,30 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("mean_weighted_loss", pa.float64()),
             ("mean_cross_entropy", pa.float64()),
             ("k_histogram", pa.list_(pa.int64())),
+        ]
+    ),
+    # One row a run that ended with an error; it goes when the run succeeds.
+    FAILURES: pa.schema(
+        [
+            ("run_id", pa.string()),
+            ("recipe", pa.string()),
+            ("seed", pa.int64()),
+            ("reason", pa.string()),
+            ("log", pa.string()),
+            ("failed_at", pa.string()),
+        ]
+    ),
+    # One row a repetition of one run with the same seed: what chance alone does to the metrics.
+    NOISE: pa.schema(
+        [
+            ("run_id", pa.string()),
+            ("recipe", pa.string()),
+            ("cell", pa.string()),
+            ("repeat", pa.int64()),
+            *((name, pa.float64()) for name in METRICS),
+            ("device", pa.string()),
+            ("threads", pa.int64()),
+            ("finished_at", pa.string()),
         ]
     ),
 }

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fpl.files import write_atomic
-from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS, SCHEMAS
+from fpl.store.schema import CLASSES, FAILURES, FUZZINESS, HISTORY, RUNS, SCHEMAS
 
 Row = Mapping[str, Any]
 
@@ -40,7 +40,20 @@ def write_run(out: Path, row: Row, history: Sequence[Row], classes: Sequence[Row
         write_table(out / table / f"{run_id}.parquet", table, [{"run_id": run_id, **entry} for entry in rows])
     path = run_path(out, run_id)
     write_table(path, RUNS, [row])
+    failure_path(out, run_id).unlink(missing_ok=True)
     return path
+
+
+def write_failure(out: Path, row: Row) -> Path:
+    """Record that a run ended with an error; the next record of the same run replaces it."""
+    path = failure_path(out, row["run_id"])
+    write_table(path, FAILURES, [row])
+    return path
+
+
+def failure_path(out: Path, run_id: str) -> Path:
+    """File whose existence says that the run ended with an error."""
+    return out / FAILURES / f"{run_id}.parquet"
 
 
 def run_path(out: Path, run_id: str) -> Path:

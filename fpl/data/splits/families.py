@@ -106,6 +106,14 @@ FAMILIES: dict[str, Family] = {
             source=_CPS,
         ),
         Family(
+            "clean-nth",
+            "as every-nth, but of the cleanly annotated images alone, in the order of their list; unlabeled: the other "
+            "clean ones (what the low-data lists are to VOC, where no list is published)",
+            pick=_pick_every_nth,
+            pool="clean",
+            datasets=("voc", "synthetic_voc"),
+        ),
+        Family(
             "ael-random",
             "labeled: random.sample of the training list after random.seed(index), as AEL's released code draws with "
             "seeds 1 to 5; unlabeled: the others, in the list's order",
@@ -191,7 +199,7 @@ def expected_counts(
     pool = total if family.pool == "train" else spec.subset_counts.get(family.pool)
     if pool is None or (family.name == "imported" and "/" in fraction):
         return None
-    labeled = labeled_count(fraction, pool, index if family.name == "every-nth" else 0)
+    labeled = labeled_count(fraction, pool, index if family.pick is _pick_every_nth else 0)
     return labeled, pool - labeled
 
 

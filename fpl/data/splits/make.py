@@ -45,7 +45,7 @@ def make_split(
         raise FplError(
             f"family {family} is no rule: its lists are imported", hint=how_to_get(spec.name, family, fraction, index)
         )
-    labeled, unlabeled = rule.pick(training_list(spec, root, splits_root), fraction, index)
+    labeled, unlabeled = rule.pick(pool_of(rule, spec, root, splits_root), fraction, index)
     split = Split(spec.name, family, fraction, labeled, unlabeled, index=index)
     check_split(split, root=root, validation_ids=validation_ids(spec, root))
     for fault in published_faults(split, spec, str(root)):
@@ -61,7 +61,7 @@ def rebuild(split: Split, spec: DatasetSpec, root: Path, splits_root: Path | Non
     """
     family = get_family(split.family)
     if family.pick is not None:
-        labeled, unlabeled = family.pick(training_list(spec, root, splits_root), split.fraction, split.index)
+        labeled, unlabeled = family.pick(pool_of(family, spec, root, splits_root), split.fraction, split.index)
     elif family.fixed_unlabeled:
         labeled, unlabeled = split.labeled, without(pool_of(family, spec, root, splits_root), split.labeled)
     else:
