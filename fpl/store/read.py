@@ -109,6 +109,12 @@ def with_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def read_run(path: Path) -> dict[str, float]:
+    """Metrics (those that were measured, mIoU in percent) and `train_seconds` from the file of one finished run."""
+    row = pq.read_table(path, columns=[*METRICS, "train_seconds"]).to_pylist()[0]
+    return {name: value for name, value in row.items() if value is not None}
+
+
 def load_results(folder: Path | str) -> Results:
     """Open a folder of results.
 

@@ -6,9 +6,11 @@ Under `torchrun` (or any launcher that sets RANK and WORLD_SIZE) the same functi
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 import filelock
 import torch
@@ -28,13 +30,28 @@ from fpl.train.progress import Progress
 from fpl.train.runtime import State, TrainingError, Verdict, Workers, select_device, worker_group
 from fpl.train.state import LoopOptions, Outcome
 
+Report = Callable[[int, dict[str, float]], Verdict]
+
+
+class StoppedError(FplError):
+    """Whoever launched the run told it to stop at a report; its checkpoint is kept."""
+
 
 class LocalContext:
-    """The loop's context when nobody but this process (or its `torchrun` siblings) is involved."""
+    """The loop's context: checkpoints in the run's own folder, reports to whoever launched the run.
 
-    def __init__(self, workers: Workers, device: torch.device, folder: CheckpointFolder) -> None:
+    Args:
+        workers: This process among those that share the run.
+        device: Where it computes.
+        folder: The run's checkpoints.
+        on_report: Takes (step, metrics) on rank 0 and decides for all ranks; None always goes on.
+    """
+
+    def __init__(
+        self, workers: Workers, device: torch.device, folder: CheckpointFolder, on_report: Report | None = None
+    ) -> None:
         self.rank, self.world_size, self.device = workers.rank, workers.world_size, device
-        self.folder = folder
+        self.folder, self.on_report = folder, on_report
 
     def latest(self) -> State | None:
         """The newest complete checkpoint, read by every rank."""
@@ -44,9 +61,15 @@ class LocalContext:
         """Rank 0 writes the checkpoint; nobody goes on before it is safe."""
         if state is not None and self.rank == 0:
             self.folder.save_step(step, state)
-        if self.world_size > 1:
-            dist.barrier()
-        return Verdict.GO
+        verdict = Verdict.GO
+        if self.on_report is not None and self.rank == 0:
+            verdict = self.on_report(step, metrics)
+        if self.world_size == 1:
+            return verdict
+        # Also the barrier that keeps everybody here until the checkpoint is safe.
+        decided = [verdict]
+        dist.broadcast_object_list(decided, src=0)
+        return decided[0]
 
 
 def run_local(
@@ -57,6 +80,9 @@ def run_local(
     options: LoopOptions | None = None,
     tensorboard: bool = False,
     say: Callable[[str], None] = print,
+    stream: TextIO | None = None,
+    on_report: Report | None = None,
+    expected: str = "",
 ) -> Path:
     """Train one run, or find it done, and return the file of its row in the store.
 
@@ -69,8 +95,21 @@ def run_local(
         options: How the loop is carried out.
         tensorboard: Also write event files under `out/tensorboard/RUN_ID`.
         say: Takes lines for the user, on rank 0.
+        stream: Where the progress goes; None is stderr.
+        on_report: Takes (step, metrics) on rank 0 at every validation and checkpoint, and decides how it goes on.
+        expected: The run's id as it was planned; empty if it was not.
+
+    Raises:
+        FplError: Data, split, weights or workers do not allow the run, or its id is not the planned one.
+        StoppedError: `on_report` told it to stop.
     """
     prepared = prepare(config, places)
+    if expected and prepared.run_id != expected:
+        raise FplError(
+            f"planned as {expected}, but the data, split or weights here make it {prepared.run_id}",
+            where=str(places.data_root),
+            hint="all nodes must see the same data, splits and weights",
+        )
     done = run_path(places.out, prepared.run_id)
     where = select_device(device)
     with worker_group(where) as workers, _peers(workers):
@@ -91,7 +130,8 @@ def run_local(
                     places.out / "tensorboard" / prepared.run_id, tensorboard and workers.rank == 0
                 ) as log:
                     options = replace(options or LoopOptions(), on_metrics=log)
-                    outcome = _train(prepared, LocalContext(workers, where, folder), options, folder)
+                    context = LocalContext(workers, where, folder, on_report)
+                    outcome = _train(prepared, context, options, stream)
                 _finish(places.out, prepared, outcome, workers, where, options)
             if workers.rank == 0:
                 folder.drop_steps()
@@ -102,7 +142,7 @@ def _finish(
     out: Path, prepared: Prepared, outcome: Outcome, workers: Workers, device: torch.device, options: LoopOptions
 ) -> None:
     if not outcome.finished:
-        raise FplError(
+        raise StoppedError(
             f"stopped at step {outcome.step} of {prepared.config.train.steps}",
             where=prepared.run_id,
             hint="the same command continues",
@@ -127,7 +167,7 @@ def _peers(workers: Workers) -> Iterator[None]:
         ) from None
 
 
-def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, folder: CheckpointFolder) -> Outcome:
+def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, stream: TextIO | None) -> Outcome:
     config, spec, root = prepared.config, prepared.spec, prepared.root
     cache = open_cache(spec, root, "val", config.data.downscale)
     validation = ValidationSet(
@@ -140,8 +180,8 @@ def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, fold
         cache=cache,
     )
     data = RunData(prepared.split, prepared.images, validation)
-    progress = Progress(config.train.steps, quiet=context.rank > 0)
-    return Run(config, data, context, options, folder, progress).train()
+    progress = Progress(config.train.steps, quiet=context.rank > 0, stream=stream or sys.stderr)
+    return Run(config, data, context, options, context.folder, progress).train()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,193 @@
+"""One run as a message between processes, and how any of them carries it out.
+
+Every launcher, with Ray or without, ends in `run_job`: the same training, the same files, the same account of failures.
+"""
+
+from __future__ import annotations
+
+import datetime
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, TextIO
+
+import torch
+
+from fpl.config.compose import recipe_digest, validate
+from fpl.config.schema import RunConfig
+from fpl.errors import FplError
+from fpl.store.read import read_run
+from fpl.store.write import run_path, write_failure
+from fpl.sweep.local import Report, StoppedError, run_local
+from fpl.sweep.prepare import Places
+from fpl.train.runtime import Verdict
+from fpl.train.state import LoopOptions
+
+Status = Literal["done", "failed", "stopped"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be carried out somewhere. Picklable.
+
+    Attributes:
+        run_id: The run's identity as planned; whoever runs it must arrive at the same.
+        config: The configuration with its pins, as nested tables.
+        places: Folders, the same for every node.
+        device: `auto`, `cpu` or `cuda`.
+        threads: CPU threads of torch.
+        loader_workers: Processes that read images, per worker.
+        checkpoint_every: Steps between checkpoints.
+        log_every: Steps between rows of the history.
+    """
+
+    run_id: str
+    config: dict[str, Any]
+    places: Places
+    device: str = "auto"
+    threads: int = 1
+    loader_workers: int = 0
+    checkpoint_every: int = 500
+    log_every: int = 10
+
+    @classmethod
+    def of(cls, config: RunConfig, run_id: str, places: Places, **options: Any) -> Job:
+        """A job from a pinned configuration."""
+        return cls(run_id, config.model_dump(mode="json"), places, **options)
+
+    @property
+    def log(self) -> Path:
+        """What the run says goes there, run after run."""
+        return self.places.out / "logs" / f"{self.run_id}.log"
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How a job ended.
+
+    Attributes:
+        run_id: Which.
+        status: `done`: its row is in the store; `failed`: its reason is; `stopped`: it was told to.
+        reason: Why it failed; empty otherwise.
+        metrics: Metrics of the finished run (mIoU in percent) and `train_seconds`.
+    """
+
+    run_id: str
+    status: Status
+    reason: str = ""
+    metrics: dict[str, float] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As a mapping of plain values."""
+        return asdict(self)
+
+
+def run_job(job: Job, on_report: Report | None = None) -> JobResult:
+    """Carry a job out in this process (and its peers of a worker group), or find it done.
+
+    A failure is written to the store with its reason, to the job's log with its traceback, and returned.
+
+    Args:
+        job: What to run.
+        on_report: Takes (step, metrics) on rank 0, decides how it goes on.
+
+    Raises:
+        Exception: Any failure, again, where other workers share the run: they may be waiting for this one, and only
+            the end of the worker group frees them.
+    """
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    # Appended to: a run that is continued has one log.
+    with job.log.open("a", encoding="utf-8", buffering=1) as stream:
+        try:
+            _run(job, on_report, stream)
+        except StoppedError:
+            return JobResult(job.run_id, "stopped")
+        except Exception as error:
+            stream.write(traceback.format_exc())
+            result = fail(job, reason_of(error))
+            if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+                raise
+            return result
+    return finished(job)
+
+
+def finished(job: Job) -> JobResult:
+    """The result of a job whose row is in the store."""
+    return JobResult(job.run_id, "done", metrics=read_run(run_path(job.places.out, job.run_id)))
+
+
+def fail(job: Job, reason: str) -> JobResult:
+    """Record that a job failed."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    row = {
+        "run_id": job.run_id,
+        "recipe": recipe_digest(job.config),
+        "seed": job.config["seed"],
+        "reason": reason,
+        "log": str(job.log),
+        "failed_at": now,
+    }
+    write_failure(job.places.out, row)
+    return JobResult(job.run_id, "failed", reason)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a run failed, in one line."""
+    if isinstance(error, FplError):
+        return f"{error.where}: {error.what}" if error.where else error.what
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return f"out of memory: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def _run(job: Job, on_report: Report | None, stream: TextIO) -> None:
+    def say(text: str) -> None:
+        stream.write(text + "\n")
+
+    config = validate(job.config)
+    options = LoopOptions(
+        weights_dir=job.places.weights_dir,
+        checkpoint_every=job.checkpoint_every,
+        log_every=job.log_every,
+        loader_workers=job.loader_workers,
+        threads=job.threads,
+    )
+    run_local(
+        config,
+        job.places,
+        device=job.device,
+        options=options,
+        say=say,
+        stream=stream,
+        on_report=on_report,
+        expected=job.run_id,
+    )
+
+
+class Watcher(Protocol):
+    """Told in the driver what happens to the jobs."""
+
+    def started(self, run_id: str) -> None:
+        """A job begins, or begins again after its process was lost."""
+
+    def reported(self, run_id: str, step: int, metrics: dict[str, float]) -> None:
+        """It validated or saved; `miou` in percent is among the metrics after a validation."""
+
+    def ended(self, result: JobResult) -> None:
+        """It is over."""
+
+
+def run_serially(jobs: list[Job], watcher: Watcher) -> dict[str, JobResult]:
+    """Carry jobs out one after the other in this process (`--local`); the results by run id."""
+    results = {}
+    for job in jobs:
+        watcher.started(job.run_id)
+
+        def report(step: int, metrics: dict[str, float], run_id: str = job.run_id) -> Verdict:
+            watcher.reported(run_id, step, metrics)
+            return Verdict.GO
+
+        results[job.run_id] = run_job(job, report)
+        watcher.ended(results[job.run_id])
+    return results
