@@ -3,16 +3,17 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?= data
-OUT ?= results/demo
+SCALE ?= mini
 
-.PHONY: help setup test lint format train-demo clean
+.PHONY: help setup test lint format reproduce tables clean
 
 help:
 	@echo "make setup       virtual environment in $(VENV) with everything for development"
 	@echo "make test        ruff, mypy and all tests"
-	@echo "make train-demo  draw a small street data set, train FPL+CPS on it, predict its validation images"
+	@echo "make reproduce   every table of the paper at SCALE=$(SCALE), from drawn data; continues where it was stopped"
+	@echo "make tables      print the tables of results/$(SCALE) without training anything"
 	@echo "make format      let ruff format the code"
-	@echo "make clean       remove the environment, drawn data and demo results"
+	@echo "make clean       remove the environment, drawn data and the runs of scale mini"
 
 setup: $(VENV)/.installed
 
@@ -35,11 +36,12 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-train-demo: setup
-	$(BIN)/fpl data draw synthetic_city --data-root $(DATA)
-	$(BIN)/fpl splits make synthetic_city --fraction 1/8 --data-root $(DATA)
-	$(BIN)/fpl train experiments/base/synthetic_city_fpl.toml --data-root $(DATA) --out $(OUT)
-	$(BIN)/fpl predict $$(ls -t $(OUT)/checkpoints/synthetic_city-cpscutmix-fpl-*/best.pt | head -1) $(DATA)/synthetic_city/leftImg8bit/val $(OUT)/predictions --out $(OUT)
+reproduce: setup
+	$(BIN)/fpl reproduce noise --scale $(SCALE) --data-root $(DATA)
+	$(BIN)/fpl reproduce --scale $(SCALE) --data-root $(DATA)
+
+tables: setup
+	$(BIN)/fpl tables --scale $(SCALE)
 
 clean:
-	rm -rf $(VENV) $(DATA)/synthetic_city $(DATA)/synthetic_voc $(OUT)
+	rm -rf $(VENV) $(DATA)/synthetic_city $(DATA)/synthetic_voc $(DATA)/weights runs/mini

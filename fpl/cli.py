@@ -11,7 +11,10 @@ import typer
 
 import fpl
 from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, data_app, interruptible
+from fpl.cli_plan import plan
+from fpl.cli_reproduce import reproduce
 from fpl.cli_splits import splits_app
+from fpl.cli_tables import tables
 from fpl.data.parallel import core_count
 from fpl.errors import FplError
 
@@ -25,6 +28,9 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(splits_app, name="splits")
+app.command()(plan)
+app.command()(reproduce)
+app.command()(tables)
 
 Out = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
 Weights = Annotated[Path | None, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")]

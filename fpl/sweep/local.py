@@ -37,6 +37,10 @@ class StoppedError(FplError):
     """Whoever launched the run told it to stop at a report; its checkpoint is kept."""
 
 
+class LostWorkerError(TrainingError):
+    """Another worker of the run is gone; why is for that one to say."""
+
+
 class LocalContext:
     """The loop's context: checkpoints in the run's own folder, reports to whoever launched the run.
 
@@ -83,6 +87,7 @@ def run_local(
     stream: TextIO | None = None,
     on_report: Report | None = None,
     expected: str = "",
+    lock_patience: float = 0.0,
 ) -> Path:
     """Train one run, or find it done, and return the file of its row in the store.
 
@@ -98,6 +103,7 @@ def run_local(
         stream: Where the progress goes; None is stderr.
         on_report: Takes (step, metrics) on rank 0 at every validation and checkpoint, and decides how it goes on.
         expected: The run's id as it was planned; empty if it was not.
+        lock_patience: Seconds to wait for another process that trains this run, or has not quite died yet.
 
     Raises:
         FplError: Data, split, weights or workers do not allow the run, or its id is not the planned one.
@@ -118,7 +124,7 @@ def run_local(
         if problem := worker_problem(prepared.config, workers.world_size):
             raise FplError(problem, where=f"{workers.world_size} workers")
         folder = CheckpointFolder(places.checkpoints(prepared.run_id), say)
-        with _lock(folder, workers):
+        with _lock(folder, workers, lock_patience):
             # Only now: another process may have finished it while this one waited.
             if all(workers.gather(done.exists())):
                 say(f"{prepared.run_id} is done: {done}")
@@ -160,7 +166,7 @@ def _peers(workers: Workers) -> Iterator[None]:
         lost = isinstance(error, dist.DistError) or "gloo" in str(error).lower()
         if workers.world_size == 1 or not lost:
             raise
-        raise TrainingError(
+        raise LostWorkerError(
             f"lost another worker: {str(error).splitlines()[0]}",
             where=f"rank {workers.rank} of {workers.world_size}",
             hint="the worker that failed first says why; the same command continues from the last checkpoint",
@@ -185,7 +191,7 @@ def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, stre
 
 
 @contextlib.contextmanager
-def _lock(folder: CheckpointFolder, workers: Workers) -> Iterator[None]:
+def _lock(folder: CheckpointFolder, workers: Workers, patience: float) -> Iterator[None]:
     """Keep a second process off the same run. The lock ends with the process, however it ends."""
     if workers.rank > 0:
         yield
@@ -193,7 +199,7 @@ def _lock(folder: CheckpointFolder, workers: Workers) -> Iterator[None]:
     folder.folder.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(folder.folder / ".lock")
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=patience)
     except filelock.Timeout:
         raise FplError(
             "another process is training this run", where=str(folder.folder), hint="wait for it, or give another --out"

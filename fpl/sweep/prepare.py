@@ -61,11 +61,7 @@ def prepare(config: RunConfig, places: Places) -> Prepared:
     Raises:
         FplError: Data or split missing or wrong, or the class count of the configuration is not the data set's.
     """
-    spec = get_spec(config.data.dataset)
-    root = find_root(spec, places.data_root)
-    config, split = resolve_split(config, places.splits_root)
-    config = pin_weights(config, places.weights_dir)
-    config = pin_data(config, spec, root)
+    config, spec, root, split = pin(config, places)
     cache = open_cache(spec, root, "train", config.data.downscale)
     keep = cache is None and fits_in_memory(spec, root, config, "train")
     images = Images(spec, root, "train", config.data.downscale, keep, cache)
@@ -76,6 +72,19 @@ def prepare(config: RunConfig, places: Places) -> Prepared:
         found = check_data(config, split, images)
         check_validation_count(spec, root)
     return Prepared(config, identity, spec, root, split, images, (*warnings_of(config), *found))
+
+
+def pin(config: RunConfig, places: Places) -> tuple[RunConfig, DatasetSpec, Path, Split]:
+    """Fill in what identifies the run's inputs: digests of its lists, its validation set and its weights file.
+
+    Raises:
+        FplError: Data, split or weights are not there, or are not the ones that the configuration pins.
+    """
+    spec = get_spec(config.data.dataset)
+    root = find_root(spec, places.data_root)
+    config, split = resolve_split(config, places.splits_root)
+    config = pin_weights(config, places.weights_dir)
+    return pin_data(config, spec, root), spec, root, split
 
 
 def check_validation_count(spec: DatasetSpec, root: Path) -> None:

@@ -52,7 +52,7 @@ def write_outcome(
         "pixels_counted": int(outcome.confusion_last.sum()),
         "train_seconds": outcome.seconds,
         "warnings": list(prepared.warnings),
-        "weights_source": outcome.weights.source if outcome.weights else None,
+        "weights_source": Path(outcome.weights.source).name if outcome.weights else None,
         "weights_sha256": outcome.weights.sha256 if outcome.weights else None,
         "workers": workers.world_size,
         "threads": options.threads,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fpl.config.experiment import Cell
+from fpl.config.cells import Cell
 from fpl.config.schema import RunConfig
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from fpl.config.schema import ModelConfig, OptimConfig
+from fpl.config.weights import weights_file_names
 from fpl.data.augment import normalise
 from fpl.data.textures import TEXTURE_CLASSES, TextureSource
 from fpl.errors import FplError
@@ -20,7 +21,6 @@ from fpl.files import write_atomic
 from fpl.losses import cross_entropy
 from fpl.methods.base import sgd
 from fpl.models import SegmentationNetwork, build_network
-from fpl.models.pretrained import weights_file_names
 from fpl.train.loop import learning_rate
 
 # Raised when the recipe below or the textures change.

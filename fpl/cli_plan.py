@@ -1,0 +1,258 @@
+"""`fpl plan`: parse, call, print."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, interruptible
+from fpl.text import duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fpl.sweep.plan import Plan, TableCount
+    from fpl.sweep.suite import Wanted
+
+# Failed and pending things are named up to this many, then counted.
+NAMED = 5
+# A terminal decides itself.
+FILE_WIDTH = 120
+
+
+def plan(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="TABLE, TABLE.ROW or TABLE.ROW.COLUMN, with wildcards; section.key=value overrides.",
+            show_default="all tables",
+        ),
+    ] = None,
+    scale: Annotated[str, typer.Option(help="mini, camvid or paper: experiments/scale/NAME.toml.")] = "mini",
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs per cell.", show_default="what the scale says")] = None,
+    controls: Annotated[
+        bool | None,
+        typer.Option("--controls/--no-controls", help="The suite's own rows too.", show_default="what the scale says"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Working store: runs, checkpoints, logs.", show_default="runs/SCALE")
+    ] = None,
+    data_root: DataRoot = DATA,
+    splits: Splits = SPLITS,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="FPL_WEIGHTS", help="Folder of pretrained weights.", show_default="DATA_ROOT/weights, if it is there"
+        ),
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster: what fits onto it is not checked here.")
+    ] = None,
+    local: Annotated[bool, typer.Option("--local", help="Without Ray, one run after the other.")] = False,
+    launcher: Annotated[
+        Literal["inline", "gang", "train"] | None,
+        typer.Option(help="One process a run; warm Ray Train workers; a Ray Train run each."),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes per run of gang and train.")] = None,
+    gpus_per_worker: Annotated[float | None, typer.Option(min=0.0, help="GPUs that each process holds.")] = None,
+    cpus_per_worker: Annotated[float | None, typer.Option(min=0.01, help="CPUs that each process holds.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="all that fit")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of each process.")] = None,
+    cores: Annotated[int | None, typer.Option(min=1, help="Plan for so many cores.", show_default="found here")] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="Plan for so many GPUs.", show_default="found here")] = None,
+    calibrate: Annotated[
+        int, typer.Option(min=0, help="First time so many steps of the costliest kinds of runs on this machine.")
+    ] = 0,
+    experiments: Annotated[Path, typer.Option(help="Folder of tables, recipes and scales.")] = Path("experiments"),
+) -> None:
+    """Say what `fpl reproduce` with the same arguments would train, what that costs, and what is in its way."""
+    from fpl.config.campaign import load_campaign
+    from fpl.config.weights import default_folder
+    from fpl.sweep.capacity import capacity
+    from fpl.sweep.needs import Paths
+    from fpl.sweep.plan import make_plan
+
+    overrides = [name for name in names or [] if "=" in name]
+    tables = [name for name in names or [] if "=" not in name]
+    campaign = load_campaign(experiments, scale, tables, seeds, controls, overrides)
+    given = {
+        "local": local or None,
+        "launcher": launcher,
+        "workers": workers,
+        "gpus_per_worker": gpus_per_worker,
+        "cpus_per_worker": cpus_per_worker,
+        "concurrency": concurrency,
+        "threads": threads,
+    }
+    launch = {**campaign.scale.launch, **{key: value for key, value in given.items() if value is not None}}
+    weights = weights or default_folder(data_root, [config for cell in campaign.all_cells for config in cell.configs])
+    folders = Paths(out or Path("runs") / campaign.scale_name, data_root, splits, weights)
+    # Where Ray would be joined and not started, this machine says nothing about what there is.
+    has = None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus)
+    found = make_plan(campaign, folders, has, launch)
+    if calibrate:
+        _calibrate(found, folders.out, calibrate)
+        found = make_plan(campaign, folders, has, launch)
+    print_plan(found, folders.out)
+
+
+def print_plan(plan: Plan, out: Path) -> None:
+    """Print a plan: a table, what is in the way, the cost, and the result in one line at the end."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, soft_wrap=True, width=FILE_WIDTH)
+    with console.capture() as capture:
+        console.print(_table(plan))
+    # The padding of the last column is of no use to anybody.
+    table = [line.rstrip() for line in capture.get().splitlines()]
+    print("\n".join(line for line in table if line))
+    for line in (*_pending(plan), *_states(plan, out), *_costs(plan)):
+        console.print(line)
+    console.print(_result(plan), style="bold")
+
+
+def _calibrate(plan: Plan, out: Path, steps: int) -> None:
+    """Time the kinds of steps that most of the time to come goes into, and write what was found."""
+    from fpl.sweep.calibrate import calibrate, representatives
+    from fpl.sweep.speed import write_calibration
+
+    runs = plan.to_come or plan.wanted
+    on_gpu = any(plan.layout(run).on_gpu for run in runs)
+    configs = representatives([(run.config, plan.seconds(run)) for run in runs])
+    with interruptible("what was measured is lost; the same command measures again"):
+        measured = calibrate(
+            configs,
+            steps,
+            device="auto" if on_gpu else "cpu",
+            threads=int(plan.launch.get("threads", 1)),
+            workers=max((plan.layout(run).workers for run in runs if not run.gang), default=1),
+            say=lambda text: print(text, flush=True),
+        )
+    print(f"calibration of {len(measured)} kinds of steps in {write_calibration(out, measured)}")
+
+
+def _table(plan: Plan) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    states = {
+        "done": {run.recipe for run in plan.done},
+        "failed": {run.recipe for run, _ in plan.failed},
+        "blocked": {run.recipe for run, _ in plan.blocked},
+        "missing": {run.recipe for run in plan.missing},
+    }
+    ahead = {run.recipe: run for run in plan.to_come}
+    table = Table(box=SIMPLE_HEAD, show_footer=len(plan.tables) > 1)
+    columns = ["table", "printed", "measured", "cited", "pending", "settings", "runs", *states, _unit(plan)]
+    for name in columns:
+        table.add_column(name, justify="left" if name == "table" else "right")
+    counts: list[list[str]] = []
+    for each in plan.tables:
+        hours = sum(plan.device_hours([ahead[recipe] for recipe in each.recipes if recipe in ahead]))
+        cells = [each.printed, each.measured, each.others.get("cited", 0), _waiting(each), _settings(each)]
+        runs = [len(each.recipes), *(len(each.recipes & recipes) for recipes in states.values())]
+        counts.append([each.name, *map(str, [*cells, *runs]), _hours(hours)])
+        table.add_row(*counts[-1])
+    # Cells add up over the tables, runs do not: tables share them.
+    for number in range(1, 6):
+        table.columns[number].footer = str(sum(int(row[number]) for row in counts))
+    for number, recipes in enumerate([{run.recipe for run in plan.wanted}, *states.values()], start=6):
+        table.columns[number].footer = str(len(recipes))
+    table.columns[0].footer = "distinct"
+    table.columns[-1].footer = _hours(sum(plan.device_hours(plan.to_come)))
+    return table
+
+
+def _unit(plan: Plan) -> str:
+    """What the hours of the table are; at no scale do some runs use GPUs and others not."""
+    return "GPU-h" if any(plan.layout(run).on_gpu for run in plan.wanted) else "core-h"
+
+
+def _waiting(table: TableCount) -> int:
+    return sum(count for reason, count in table.others.items() if reason in table.pending)
+
+
+def _settings(table: TableCount) -> int:
+    """Cells that are neither measured, cited nor pending: settings of other tables, dashes of the paper."""
+    return sum(table.others.values()) - _waiting(table) - table.others.get("cited", 0)
+
+
+def _pending(plan: Plan) -> Iterator[str]:
+    rows: dict[str, list[str]] = {}
+    for table in plan.tables:
+        for reason, keys in table.pending.items():
+            rows.setdefault(reason, []).extend(f"{table.name}.{key}" for key in keys)
+    for reason, keys in rows.items():
+        yield f"pending: {', '.join(keys)}: {reason}"
+
+
+def _states(plan: Plan, out: Path) -> Iterator[str]:
+    seeds = len(plan.campaign.seeds)
+    each = "1 seed" if seeds == 1 else f"{seeds} seeds"
+    yield f"{len(plan.wanted)} distinct runs serve {plan.cells_served} cells with {each} each; store: {out}"
+    for number, (run, reason) in enumerate(plan.failed):
+        if number < NAMED:
+            yield f"failed: {_name(run)}: {reason}"
+    if len(plan.failed) > NAMED:
+        yield f"failed: {len(plan.failed) - NAMED} more"
+    if plan.failed:
+        yield "failed runs are tried again with fpl reproduce --retry-failed"
+    for reason, count in plan.obstacles.most_common():
+        yield f"blocked: {_runs(count)}: {reason}"
+    if plan.to_make:
+        listed = [f"{len(names)} {kind} ({_some(names)})" for kind, names in plan.to_make.items()]
+        yield f"fpl reproduce makes first: {', '.join(listed)}"
+    if plan.to_download:
+        yield f"downloaded when the first run starts: weights of {', '.join(plan.to_download)}"
+
+
+def _costs(plan: Plan) -> Iterator[str]:
+    gpu, cpu = plan.device_hours(plan.to_come)
+    if gpu:
+        yield f"GPU-hours to come: {_hours(gpu)} ({plan.gpu_model.source})"
+    if cpu:
+        yield f"core-hours to come: {_hours(cpu)} ({plan.cpu_model.source})"
+    if plan.to_come:
+        kept, running = plan.disk_bytes()
+        yield f"disk for the runs to come: {_size(kept)}, and {_size(running)} besides while they are trained"
+    where = plan.capacity.words() if plan.capacity else "read from Ray at start"
+    wall = plan.wall_seconds()
+    yield f"capacity: {where}" + (f"; wall time of what is ready: about {duration(wall)}" if wall else "")
+
+
+def _result(plan: Plan) -> str:
+    gpu, cpu = plan.device_hours(plan.to_come)
+    hours = [f"{_hours(value)} {unit}" for value, unit in ((gpu, "GPU-hours"), (cpu, "core-hours")) if value]
+    wall = plan.wall_seconds()
+    states: dict[str, list[Any]] = {"done": plan.done, "failed": plan.failed, "blocked": plan.blocked}
+    words = [f"{len(runs)} {state}" for state, runs in states.items()]
+    words += [f"{len(plan.missing)} missing", *hours, *([f"about {duration(wall)}"] if wall else [])]
+    return f"{plan.campaign.scale_name}: {len(plan.wanted)} runs: " + ", ".join(words)
+
+
+def _name(run: Wanted) -> str:
+    rest = f" (and {len(run.cells) - 1} more cells)" if len(run.cells) > 1 else ""
+    return f"{run.cells[0]} seed {run.config.seed}{rest}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" + ("s" if count != 1 else "")
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 1 or hours == 0 else f"{hours:.2f}"
+
+
+def _size(count: float) -> str:
+    unit, bytes_each = ("GB", 1e9) if count >= 1e9 else ("MB", 1e6)
+    return f"{count / bytes_each:,.{1 if count < 10 * bytes_each else 0}f} {unit}"

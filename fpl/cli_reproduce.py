@@ -1,0 +1,249 @@
+"""`fpl reproduce`: parse, call, print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, interruptible
+from fpl.errors import FplError
+
+if TYPE_CHECKING:
+    from fpl.config.campaign import Campaign
+    from fpl.sweep.plan import Plan
+    from fpl.sweep.prepare import Places
+    from fpl.sweep.reproduce import Account, Execution
+
+NOISE = "noise"
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="TABLE, TABLE.ROW or TABLE.ROW.COLUMN, with wildcards; section.key=value overrides; or `noise`.",
+            show_default="all tables",
+        ),
+    ] = None,
+    scale: Annotated[str, typer.Option(help="mini, camvid or paper: experiments/scale/NAME.toml.")] = "mini",
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs per cell.", show_default="what the scale says")] = None,
+    controls: Annotated[
+        bool | None,
+        typer.Option("--controls/--no-controls", help="The suite's own rows too.", show_default="what the scale says"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Working store: runs, checkpoints, logs.", show_default="runs/SCALE")
+    ] = None,
+    publish: Annotated[
+        Path | None,
+        typer.Option(help="Where tables, page and compact Parquet go.", show_default="results/SCALE for all tables"),
+    ] = None,
+    data_root: DataRoot = DATA,
+    splits: Splits = SPLITS,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="FPL_WEIGHTS", help="Folder of pretrained weights.", show_default="DATA_ROOT/weights, if it is there"
+        ),
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="Of a running Ray cluster (`auto` finds it).")] = None,
+    local: Annotated[bool, typer.Option("--local", help="Without Ray, one run after the other.")] = False,
+    launcher: Annotated[
+        Literal["inline", "gang", "train"] | None,
+        typer.Option(help="One process a run; warm Ray Train workers; a Ray Train run each."),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes per run of gang and train.")] = None,
+    gpus_per_worker: Annotated[float | None, typer.Option(min=0.0, help="GPUs that each process holds.")] = None,
+    cpus_per_worker: Annotated[float | None, typer.Option(min=0.0, help="CPUs that each process holds.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="all that fit")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of each process.")] = None,
+    loader_workers: Annotated[int | None, typer.Option(min=0, help="Processes that read images.")] = None,
+    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
+    repeats: Annotated[int, typer.Option(min=2, help="Of `noise`: repetitions of the one run.")] = 3,
+    experiments: Annotated[Path, typer.Option(help="Folder of tables, recipes and scales.")] = Path("experiments"),
+) -> None:
+    """Train what the tables lack and print them beside the paper; the same command continues after a kill."""
+    # Read when torch is loaded: one core belongs to one run, which is told its threads.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+    from fpl.config.campaign import load_campaign
+    from fpl.config.weights import default_folder
+
+    overrides = [name for name in names or [] if "=" in name]
+    tables = [name for name in names or [] if "=" not in name]
+    noise = NOISE in tables
+    campaign = load_campaign(experiments, scale, [name for name in tables if name != NOISE], seeds, controls, overrides)
+    out = out or Path("runs") / campaign.scale_name
+    if publish is None and not (tables or overrides or seeds or controls is not None):
+        publish = Path("results") / campaign.scale_name
+
+    from fpl.sweep.prepare import Places
+    from fpl.sweep.reproduce import Execution
+
+    configs = [config for cell in campaign.all_cells for config in cell.configs]
+    weights = weights or default_folder(data_root, configs)
+    places = Places(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
+    execution = Execution.of_scale(
+        campaign.scale.launch,
+        local=local or None,
+        address=address,
+        launcher=launcher,
+        workers=workers,
+        gpus_per_worker=gpus_per_worker,
+        cpus_per_worker=cpus_per_worker,
+        concurrency=concurrency,
+        threads=threads,
+        loader_workers=loader_workers,
+        checkpoint_every=checkpoint_every,
+    )
+    with interruptible("nothing is lost: the same command continues"):
+        if noise:
+            account = _noise(campaign, places, execution, repeats)
+        else:
+            account = _carry_out(campaign, places, execution, retry_failed)
+    failed = _say_what_failed(account, out)
+    if not noise:
+        _show(campaign, account, places, publish)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _carry_out(campaign: Campaign, places: Places, execution: Execution, retry_failed: bool) -> Account:
+    from fpl.sweep.inputs import make_inputs
+    from fpl.sweep.reproduce import carry_out
+
+    plan = _plan(campaign, places, execution)
+    if not plan.wanted:
+        print("no cell of these needs a run")
+    make_inputs([run.config for run in plan.wanted], places, _say)
+    return carry_out(plan.wanted, places, execution, estimate=plan.seconds, retry_failed=retry_failed, say=_say)
+
+
+def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
+    """What there is to do; refuses before anything is trained if a part of it cannot start.
+
+    Raises:
+        FplError: Every reason why runs cannot start, with the number of runs.
+    """
+    from fpl.sweep.capacity import capacity
+    from fpl.sweep.plan import make_plan
+
+    # What a cluster holds is known when it has been joined: `Cluster.check` asks it.
+    has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
+    plan = make_plan(campaign, places, has, asdict(execution))
+    if plan.blocked:
+        listed = [f"{count} runs: {reason}" for reason, count in plan.obstacles.items()]
+        raise FplError(
+            f"{len(plan.blocked)} of {len(plan.wanted)} runs cannot start\n  " + "\n  ".join(listed),
+            hint="`fpl plan` with the same arguments shows the whole campaign; name tables or rows to run a part of it",
+        )
+    return plan
+
+
+def _noise(campaign: Campaign, places: Places, execution: Execution, repeats: int) -> Account:
+    from fpl.sweep.inputs import make_inputs
+    from fpl.sweep.noise import measure_noise
+
+    cell = str(campaign.scale.shown.get("noise", ""))
+    plan = _plan(campaign, places, execution)
+    wanted = [run for run in plan.wanted if cell in run.cells]
+    if not wanted:
+        raise FplError(
+            f"the scale's noise cell {cell!r} is none of the cells asked for",
+            where=str(campaign.scale.path),
+            hint='[scale] noise = "TABLE.ROW.COLUMN"',
+        )
+    make_inputs([wanted[0].config], places, _say)
+    return measure_noise(wanted[0], repeats, places, execution, estimate=plan.seconds, say=_say)
+
+
+def _say_what_failed(account: Account, out: Path) -> bool:
+    """Name the runs that failed, now or before; whether there are any."""
+    for result in account.failed:
+        print(f"failed: {result.run_id}: {result.reason} (log: {out / 'logs' / result.run_id}.log)", file=sys.stderr)
+    if account.failed_before:
+        print(
+            f"{len(account.failed_before)} runs failed in an earlier call and were not tried again; --retry-failed "
+            f"tries them: {', '.join(account.failed_before)}",
+            file=sys.stderr,
+        )
+    return bool(account.failed or account.failed_before)
+
+
+def _show(campaign: Campaign, account: Account, places: Places, publish: Path | None) -> None:
+    """Print the tables; with `publish` also write them, the page and the compacted store."""
+    from rich.console import Console
+
+    from fpl.report.console import console_text, print_grids
+    from fpl.report.grid import build_grids
+    from fpl.report.page import write_page, write_tables
+    from fpl.report.summary import summarize
+    from fpl.store.read import Results
+
+    store = Results(places.out)
+    grids = build_grids(campaign, store)
+    summary = summarize(grids, store, account.seconds if account.results else None)
+    console = Console(highlight=False, markup=False)
+    if console.is_terminal:
+        print_grids(console, grids, summary)
+    else:
+        sys.stdout.write(console_text(grids, summary))
+    done = len(account.before)
+    trained = len(account.results) - len(account.failed)
+    print(f"{done} runs were done before, {trained} trained now; store: {places.out}")
+    if publish is None:
+        return
+    text = _publish(account, places, publish)
+    write_tables(publish, grids, summary)
+    page = write_page(publish, grids, summary, text)
+    print(f"tables, Parquet and page in {publish}: open {page}")
+
+
+def _publish(account: Account, places: Places, publish: Path) -> str:
+    """Compact the store into `publish` and say how it compares with what was there; the text of ENVIRONMENT."""
+    import torch
+
+    from fpl.files import write_atomic
+    from fpl.store.compact import compact
+    from fpl.sweep.environment import environment
+
+    place = publish / "ENVIRONMENT"
+    if account.results or not place.exists():
+        command = " ".join(["fpl", *sys.argv[1:]])
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        text = environment(command, account.seconds, len(account.results), device)
+        for line in _compare(places.out, publish):
+            print(line)
+        write_atomic(place, text.encode())
+    compact(places.out, publish)
+    return place.read_text(encoding="utf-8")
+
+
+def _compare(out: Path, publish: Path) -> list[str]:
+    """One line per metric about how far the new results are from those that were published before."""
+    from fpl.store.compact import compare
+    from fpl.store.read import Results
+    from fpl.store.schema import METRICS
+
+    before, now = Results(publish).runs, Results(out).runs
+    lines = []
+    for metric in METRICS:
+        if metric.startswith("miou") and not before.empty:
+            difference = compare(now, before, metric)
+            if len(difference):
+                equal = int((difference == 0).sum())
+                lines.append(
+                    f"{metric}: {equal} of {len(difference)} runs equal the results published before to the last "
+                    f"bit, the largest difference is {difference.max():.2f} points"
+                )
+    return lines
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,103 @@
+"""`fpl tables`: parse, call, print."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from fpl.report.entry import Grid
+    from fpl.report.summary import Summary
+    from fpl.store.read import Results
+
+Format = Literal["terminal", "md", "tex", "html", "csv"]
+
+
+def tables(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="TABLE, TABLE.ROW or TABLE.ROW.COLUMN, with wildcards.", show_default="all"),
+    ] = None,
+    scale: Annotated[str, typer.Option(help="Scale of the runs: experiments/scale/NAME.toml.")] = "mini",
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results.", show_default="results/SCALE, if it is there")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs per cell.", show_default="what the scale says")] = None,
+    controls: Annotated[
+        bool | None,
+        typer.Option("--controls/--no-controls", help="The suite's own rows too.", show_default="what the scale says"),
+    ] = None,
+    format: Annotated[Format, typer.Option(help="How they are written.")] = "terminal",
+    to: Annotated[Path | None, typer.Option(help="File to write.", show_default="standard output")] = None,
+    experiments: Annotated[Path, typer.Option(help="Folder of tables, recipes and scales.")] = Path("experiments"),
+) -> None:
+    """Show the paper's tables, its numbers beside ours, with what is missing and why."""
+    from fpl.config.campaign import load_campaign
+    from fpl.report.grid import build_grids
+    from fpl.report.summary import summarize
+
+    campaign = load_campaign(experiments, scale, names or (), seeds, controls)
+    store = _store(results, campaign.scale_name)
+    grids = build_grids(campaign, store)
+    summary = summarize(grids, store)
+    if to is None and format == "terminal":
+        _print(grids, summary)
+        return
+    text = _render(format, grids, summary)
+    if to is None:
+        sys.stdout.write(text)
+        return
+    from fpl.files import write_atomic
+
+    write_atomic(to, text.encode())
+    print(f"{len(grids)} table{'s' if len(grids) != 1 else ''} in {to}")
+
+
+def _store(folder: Path | None, scale: str) -> Results | None:
+    """The results, or None where nothing has been run; a folder that was named must hold some."""
+    from fpl.store.read import Results, load_results
+
+    path = folder if folder is not None else Path("results") / scale
+    if any((path / table).is_dir() for table in ("runs", "failures")):
+        return Results(path)
+    return load_results(path) if folder is not None else None
+
+
+def _print(grids: list[Grid], summary: Summary) -> None:
+    import shutil
+
+    from rich.console import Console
+
+    from fpl.report.console import FILE_WIDTH, console_text, print_grids
+
+    console = Console(highlight=False, markup=False)
+    if console.is_terminal:
+        print_grids(console, grids, summary)
+    else:
+        # A pipe has no width of its own; COLUMNS gives it one.
+        sys.stdout.write(console_text(grids, summary, shutil.get_terminal_size((FILE_WIDTH, 0)).columns))
+
+
+def _render(format: Format, grids: list[Grid], summary: Summary) -> str:
+    if format == "md":
+        from fpl.report.markdown import markdown
+
+        return markdown(grids, summary)
+    if format == "tex":
+        from fpl.report.latex import latex
+
+        return latex(grids)
+    if format == "csv":
+        from fpl.report.longform import longform
+
+        return longform(grids)
+    if format == "html":
+        from fpl.report.page import page
+
+        return page(grids, summary)
+    from fpl.report.console import console_text
+
+    return console_text(grids, summary)

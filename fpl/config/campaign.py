@@ -1,0 +1,128 @@
+"""A campaign: the cells of some tables at one scale. What `fpl plan`, `reproduce` and `tables` have in common."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fpl.config.cells import Cell, Resolver
+from fpl.config.compose import ScaleFile, read_scale, scale_path
+from fpl.config.experiment import Experiment, load_experiments
+from fpl.errors import FplError
+
+# Folders of `experiments/`.
+TABLES, BASE = "tables", "base"
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Tables at one scale, as cells.
+
+    Attributes:
+        experiments: The tables asked for, in the paper's order.
+        every: All tables of the folder: a table of T settings names rows of others.
+        scale: The scale.
+        tables: Table name -> all its cells, row by row.
+        cells: Table name -> those asked for.
+        seeds: Seeds of every cell.
+    """
+
+    experiments: list[Experiment]
+    every: list[Experiment]
+    scale: ScaleFile
+    tables: dict[str, list[Cell]]
+    cells: dict[str, list[Cell]]
+    seeds: tuple[int, ...]
+
+    @property
+    def scale_name(self) -> str:
+        """What heads of tables call the scale, for example `mini`."""
+        return str(self.scale.shown.get("name", self.scale.path.stem))
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the numbers measure what the paper's do; a scale that does not say so measures something else."""
+        return bool(self.scale.shown.get("comparable", False))
+
+    @property
+    def all_cells(self) -> list[Cell]:
+        """The cells asked for, table by table."""
+        return [cell for cells in self.cells.values() for cell in cells]
+
+
+def load_campaign(
+    folder: Path,
+    scale: str,
+    names: Sequence[str] = (),
+    seeds: int | None = None,
+    controls: bool | None = None,
+    overrides: Sequence[str] = (),
+) -> Campaign:
+    """Read tables and a scale, and make the cells.
+
+    Args:
+        folder: `experiments/`, with `tables/`, `base/` and `scale/`.
+        scale: Name of a file in `scale/`, or a path.
+        names: `TABLE`, `TABLE.ROW` or `TABLE.ROW.COLUMN`, each part with wildcards; empty for all.
+        seeds: Runs per cell; None: what the scale says.
+        controls: Whether the suite's own control rows are there; None: what the scale says.
+        overrides: `section.key=value`, put over every cell.
+
+    Raises:
+        FplError: A missing or broken file, a name that fits nothing, a cell that makes no valid configuration.
+    """
+    every = load_experiments(folder / TABLES)
+    loaded = read_scale(scale_path(folder / TABLES / "any.toml", scale))
+    count = int(loaded.shown.get("seeds", 1)) if seeds is None else seeds
+    if count < 1:
+        raise FplError(f"{count} seeds per cell", where="--seeds", hint="at least 1")
+    with_controls = bool(loaded.shown.get("controls", True)) if controls is None else controls
+    resolver = Resolver(folder / BASE, loaded, range(count), with_controls, overrides)
+    experiments = [item for item in every if not names or any(_names_table(name, item.name) for name in names)]
+    tables = {item.name: resolver.cells(item) for item in experiments}
+    cells = {table: [cell for cell in found if chosen(cell, names)] for table, found in tables.items()}
+    for name in names:
+        if not any(chosen(cell, [name]) for found in cells.values() for cell in found):
+            raise _unknown(name, every)
+    return Campaign(
+        [item for item in experiments if cells[item.name]],
+        every,
+        loaded,
+        tables,
+        {table: found for table, found in cells.items() if found},
+        tuple(range(count)),
+    )
+
+
+def chosen(cell: Cell, names: Sequence[str]) -> bool:
+    """Whether one of the names (`TABLE`, `TABLE.ROW`, `TABLE.ROW.COLUMN`, with wildcards) fits; no names fit all."""
+    parts = cell.name.split(".")
+    return not names or any(
+        len(wanted := name.split(".")) <= len(parts)
+        and all(fnmatch.fnmatchcase(part, pattern) for part, pattern in zip(parts, wanted, strict=False))
+        for name in names
+    )
+
+
+def _names_table(name: str, table: str) -> bool:
+    return fnmatch.fnmatchcase(table, name.split(".")[0])
+
+
+def _unknown(name: str, every: Sequence[Experiment]) -> FplError:
+    """The error about a name that fits no cell, with what there is."""
+    table, _, rest = name.partition(".")
+    known = [item.name for item in every]
+    fitting = [item for item in every if _names_table(name, item.name)]
+    if not fitting:
+        near = difflib.get_close_matches(table, known, n=1, cutoff=0.5)
+        guess = f"did you mean {near[0]}? " if near else ""
+        return FplError(f"no table {table!r}", hint=f"{guess}there are: {', '.join(known)}")
+    rows = ", ".join(row.key for row in fitting[0].rows)
+    columns = ", ".join(column.key for column in fitting[0].columns)
+    return FplError(
+        f"{rest!r} fits no cell of {fitting[0].name}",
+        hint=f"names are TABLE.ROW.COLUMN; rows: {rows} (control rows only with --controls); columns: {columns}",
+    )

@@ -1,0 +1,181 @@
+"""From a table to its cells, and from a cell to the runs that measure it.
+
+A cell's run is the recipe `base/{dataset}_{recipe}.toml`, then the column's `set`, the row's `set`, the cell's T, the
+scale, overrides of the command line, and the row's `multiply`.
+"""
+
+from __future__ import annotations
+
+import copy
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fpl.config.compose import (
+    ScaleFile,
+    apply_overrides,
+    apply_scale,
+    flatten,
+    known_keys,
+    merge,
+    parse_override,
+    read_base,
+    recipe_digest,
+    validate,
+)
+from fpl.config.experiment import Column, Experiment, Printed, Row
+from fpl.config.schema import MethodConfig, RunConfig
+from fpl.errors import FplError
+
+# Name of a method -> the keys that it knows.
+_METHOD_KEYS = {
+    typing.get_args(model.model_fields["name"].annotation)[0]: frozenset(model.model_fields)
+    for model in typing.get_args(typing.get_args(MethodConfig)[0])
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table, and the runs that measure it.
+
+    Attributes:
+        experiment: The table.
+        row: Its row.
+        column: Its column.
+        printed: The paper's number, None for a dash or a row of ours.
+        arrow: The paper's printed improvement, or None.
+        configs: One configuration per seed, without pins; empty if the cell is not run.
+        why_not: Why it is not run: `cited`, a pending method, or a dash in the paper; empty if it is.
+    """
+
+    experiment: Experiment
+    row: Row
+    column: Column
+    printed: float | None
+    arrow: float | None
+    configs: tuple[RunConfig, ...] = ()
+    why_not: str = ""
+
+    @property
+    def name(self) -> str:
+        """`table1.fpl_cps.r50_1_16`."""
+        return f"{self.experiment.name}.{self.row.key}.{self.column.key}"
+
+    @cached_property
+    def recipes(self) -> tuple[str, ...]:
+        """Recipe digest of each configuration."""
+        return tuple(recipe_digest(config.model_dump(mode="json")) for config in self.configs)
+
+
+@dataclass
+class Resolver:
+    """Turns tables into cells at one scale.
+
+    Args:
+        base: Folder of the recipes.
+        scale: Put over every recipe; None is the paper's scale.
+        seeds: Seeds of every cell.
+        controls: Whether the suite's own control rows are part of the tables.
+        overrides: `section.key=value`, put over every cell; `method.` keys over the cells whose method knows them.
+    """
+
+    base: Path
+    scale: ScaleFile | None = None
+    seeds: Sequence[int] = (0,)
+    controls: bool = True
+    overrides: Sequence[str] = ()
+    _bases: dict[Path, tuple[dict[str, Any], dict[str, str]]] = field(default_factory=dict)
+
+    def cells(self, experiment: Experiment) -> list[Cell]:
+        """All cells of a table, row by row.
+
+        Raises:
+            FplError: A cell that makes no valid configuration, named.
+        """
+        return [
+            self._cell(experiment, row, column, number)
+            for row in experiment.rows
+            if self.controls or row.role != "control"
+            for number, column in enumerate(experiment.columns)
+        ]
+
+    def _cell(self, experiment: Experiment, row: Row, column: Column, number: int) -> Cell:
+        printed = _number(row.values, number)
+        cell = Cell(experiment, row, column, printed, _number(row.arrows, number))
+        reason = ""
+        if row.role == "cited":
+            reason = "cited"
+        elif row.pending:
+            reason = row.pending
+        elif printed is None and row.role != "control" and experiment.table.printed:
+            reason = "not in the paper"
+        elif experiment.table.metric == "threshold":
+            reason = "a setting"
+        if reason:
+            return replace(cell, why_not=reason)
+        try:
+            tree, origins = self._tree(experiment, row, column, number)
+            first = validate(tree, origins)
+        except FplError as error:
+            where = f"{cell.name}, {error.where}" if error.where else cell.name
+            raise FplError(error.what, where=where, hint=error.hint) from None
+        # A frozen value with another seed needs no second validation.
+        return replace(cell, configs=tuple(first.model_copy(update={"seed": seed}) for seed in self.seeds))
+
+    def _tree(
+        self, experiment: Experiment, row: Row, column: Column, number: int
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        dataset = column.dataset or experiment.table.dataset
+        path = self.base / f"{dataset}_{row.recipe}.toml"
+        if path not in self._bases:
+            origins: dict[str, str] = {}
+            self._bases[path] = (read_base(path, origins), origins)
+        tree, origins = copy.deepcopy(self._bases[path])
+        layers = [(f"`set` of column {column.key}", column.settings), (f"`set` of row {row.key}", row.settings)]
+        if row.threshold is not None:
+            value = row.threshold[number] if isinstance(row.threshold, list) else row.threshold
+            layers.append((f"`threshold` of row {row.key}", {"loss": {"threshold": value}}))
+        for origin, settings in layers:
+            # A copy: later layers change the tree in place, and the table must stay as it was read.
+            merge(tree, copy.deepcopy(settings))
+            origins |= dict.fromkeys(flatten(settings), origin)
+        if self.scale is not None:
+            apply_scale(tree, self.scale, origins)
+        for override in self.overrides:
+            if _concerns(tree, override):
+                apply_overrides(tree, [override], origins)
+        # Last: half of the weight stays half of it where the weight is overridden.
+        for key, factor in row.multiply.items():
+            multiply(tree, key, factor)
+        return tree, origins
+
+
+def _concerns(tree: dict[str, Any], override: str) -> bool:
+    """Whether a recipe has a use for an override: a key of another method says nothing about this one's rows."""
+    section, _, key = parse_override(override)[0].partition(".")
+    name = tree.get("method", {}).get("name")
+    return section != "method" or key in _METHOD_KEYS.get(name, ()) or key not in known_keys([section])
+
+
+def multiply(tree: dict[str, Any], key: str, factor: float) -> None:
+    """Multiply the number at a dotted key, in place.
+
+    Raises:
+        FplError: There is no number.
+    """
+    *sections, leaf = key.split(".")
+    table: Any = tree
+    for section in sections:
+        table = table.get(section) if isinstance(table, dict) else None
+    value = table.get(leaf) if isinstance(table, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise FplError(f"multiply names {key}, which the recipe does not set to a number", where=key)
+    table[leaf] = value * factor
+
+
+def _number(listed: Sequence[Printed], number: int) -> float | None:
+    value = listed[number] if listed else None
+    return None if value is None or isinstance(value, str) else float(value)

@@ -1,0 +1,74 @@
+"""Finding the run behind a cell: the newest of each recipe, and why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from fpl.store.read import Results
+
+Record = dict[Hashable, Any]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run ended without a result: the first line of the error, and the log file."""
+
+    reason: str
+    log: str
+
+    def __str__(self) -> str:
+        return f"failed: {self.reason}" + (f" ({self.log})" if self.log else "")
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Runs and failures by recipe digest.
+
+    Attributes:
+        runs: Recipe -> the row of `Results.runs` that finished last.
+        replaced: Recipe -> ids of older runs of it, on other data or from other weights.
+        failures: Recipe -> why its run failed, for recipes without a finished run.
+        noise: `Results.noise`.
+    """
+
+    runs: dict[str, Record] = field(default_factory=dict)
+    replaced: dict[str, list[str]] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    noise: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+def look_up(results: Results | None) -> Lookup:
+    """Index results by recipe; None is a store without anything."""
+    if results is None:
+        return Lookup()
+    found = Lookup(noise=results.noise)
+    # ISO times in UTC sort as text; a run of an older version without one is older.
+    frame = results.runs.assign(finished_at=results.runs["finished_at"].fillna(""))
+    for record in frame.sort_values(["finished_at", "run_id"]).to_dict("records"):
+        recipe = record["recipe"]
+        if recipe in found.runs:
+            found.replaced.setdefault(recipe, []).append(found.runs[recipe]["run_id"])
+        found.runs[recipe] = record
+    for row in results.failures.to_dict("records"):
+        if row["recipe"] not in found.runs:
+            first = next(iter(str(row["reason"] or "").strip().splitlines()), "no reason recorded")
+            found.failures[row["recipe"]] = Failure(first, str(row["log"] or ""))
+    return found
+
+
+def text(record: Record, name: str) -> str:
+    """A column of a run as text; empty where the run has none."""
+    value = record.get(name)
+    if value is None or (isinstance(value, float) and pd.isna(value)):
+        return ""
+    return str(value)
+
+
+def number(record: Record, name: str) -> float | None:
+    """A column of a run as a number; None where the run has none."""
+    value = record.get(name)
+    return None if value is None or pd.isna(value) else float(value)

@@ -1,0 +1,127 @@
+"""All tables on one page: a single HTML file that needs nothing else, neither network nor script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from fpl.files import write_atomic
+from fpl.report.entry import Grid
+from fpl.report.html import section
+from fpl.report.latex import latex
+from fpl.report.longform import longform
+from fpl.report.markdown import markdown
+from fpl.report.remarks import READING, legend, scale_notes, short_title
+from fpl.report.statistics import MARGIN_RULE
+from fpl.report.style import STYLE
+from fpl.report.summary import SIGN_TEST_RULE, Summary
+
+PAGE = "index.html"
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A further section of the page.
+
+    Attributes:
+        anchor: Its id, for links.
+        title: Its heading, as plain text.
+        html: What stands below the heading, as HTML that is put in as it is.
+    """
+
+    anchor: str
+    title: str
+    html: str
+
+
+def page(grids: Sequence[Grid], summary: Summary, environment: str = "", extra: Sequence[Extra] = ()) -> str:
+    """The page as text.
+
+    Args:
+        grids: Tables of one scale, at least one.
+        summary: What stands at the top.
+        environment: Versions and hardware, shown as they are; empty for none.
+        extra: Sections between the tables and the environment.
+    """
+    scale = grids[0].scale
+    heading = f"Fuzzy Positive Learning: the paper's tables at scale {escape(scale.name)}"
+    links = [(grid.name, short_title(grid)) for grid in grids] + [(item.anchor, item.title) for item in extra]
+    if environment:
+        links.append(("environment", "Environment"))
+    parts = [
+        "<!doctype html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{heading}</title>",
+        f"<style>{STYLE}</style>",
+        "</head>",
+        "<body>",
+        f"<h1>{heading}</h1>",
+        *_summary(summary),
+        *_scale(grids),
+        "<nav><ul>" + "".join(f'<li><a href="#{key}">{escape(text)}</a></li>' for key, text in links) + "</ul></nav>",
+        *_legend(grids),
+        "<main>",
+        *map(section, grids),
+        *(f'<section id="{item.anchor}"><h2>{escape(item.title)}</h2>\n{item.html}</section>' for item in extra),
+        "</main>",
+        *_environment(environment),
+        "</body>",
+        "</html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def write_page(
+    folder: Path, grids: Sequence[Grid], summary: Summary, environment: str = "", extra: Sequence[Extra] = ()
+) -> Path:
+    """Write the page as `index.html`; arguments as for `page`.
+
+    Returns:
+        Its path.
+    """
+    path = folder / PAGE
+    write_atomic(path, page(grids, summary, environment, extra).encode())
+    return path
+
+
+def write_tables(folder: Path, grids: Sequence[Grid], summary: Summary) -> list[Path]:
+    """Write the tables as `tables.md`, `tables.tex` and `tables.csv`.
+
+    Returns:
+        Their paths.
+    """
+    texts = {"tables.md": markdown(grids, summary), "tables.tex": latex(grids), "tables.csv": longform(grids)}
+    for name, text in texts.items():
+        write_atomic(folder / name, text.encode())
+    return [folder / name for name in texts]
+
+
+def _summary(summary: Summary) -> list[str]:
+    lines = [*summary.lines, *(f"warning: {warning}" for warning in summary.warnings)]
+    return ['<div class="summary">', *(f"<p>{escape(line)}</p>" for line in lines), "</div>"]
+
+
+def _scale(grids: Sequence[Grid]) -> list[str]:
+    lines = scale_notes(grids[0].scale)
+    return ['<div class="scale">', *(f"<p>{escape(line)}</p>" for line in lines), "</div>"] if lines else []
+
+
+def _legend(grids: Sequence[Grid]) -> list[str]:
+    lines = [f"{READING} Italic numbers on hatched ground are cited there from others."]
+    if signs := legend(grids):
+        lines.append("Signs: " + "; ".join(signs) + ".")
+    lines.append(SIGN_TEST_RULE)
+    if grids[0].scale.comparable:
+        lines.append(MARGIN_RULE)
+    return [f'<p class="legend">{escape(line)}</p>' for line in lines]
+
+
+def _environment(environment: str) -> list[str]:
+    if not environment:
+        return []
+    return ['<section id="environment"><h2>Environment</h2>', f"<pre>{escape(environment)}</pre>", "</section>"]

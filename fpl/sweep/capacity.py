@@ -1,0 +1,145 @@
+"""What this machine has for runs, and how runs are laid out on it. Imports neither torch nor Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fpl.data.parallel import core_count
+from fpl.errors import FplError
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Cores and GPUs for runs.
+
+    Attributes:
+        cores: CPU cores.
+        gpus: GPUs.
+        cpu_name: Name of the processor, as the store has it.
+        gpu_name: Name of the first GPU; empty without one.
+    """
+
+    cores: int
+    gpus: int = 0
+    cpu_name: str = ""
+    gpu_name: str = ""
+
+    def words(self) -> str:
+        """`2 cores (Intel ...)` or `8 GPUs (...), 96 cores`."""
+        cores = f"{self.cores} core{'s' if self.cores != 1 else ''}"
+        if not self.gpus:
+            return f"{cores} ({self.cpu_name})" if self.cpu_name else cores
+        name = f" ({self.gpu_name})" if self.gpu_name else ""
+        return f"{self.gpus} GPU{'s' if self.gpus != 1 else ''}{name}, {cores}"
+
+
+def capacity(cores: int | None = None, gpus: int | None = None) -> Capacity:
+    """This machine's capacity; a number that is given replaces what is found."""
+    names = gpu_names() if gpus is None or gpus > 0 else []
+    return Capacity(
+        core_count() if cores is None else cores,
+        len(names) if gpus is None else gpus,
+        processor_name(),
+        names[0] if names else "",
+    )
+
+
+def gpu_names() -> list[str]:
+    """Names of the NVIDIA GPUs that this process may use, asked of the driver's own tool: torch loads for seconds."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        # The tool without a working driver: no GPU that a run could use.
+        return []
+    names = [line.strip() for line in found.splitlines() if line.strip()]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return names
+    return names[: len([part for part in visible.split(",") if part.strip() not in ("", "-1")])]
+
+
+def processor_name() -> str:
+    """Name of the processor."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the runs of one launcher lie on a machine or cluster.
+
+    Attributes:
+        launcher: `inline`, `gang`, `train`, or `local`: one run after the other in the calling process.
+        workers: Processes that share a run.
+        cpus_per_worker: CPUs that each of them holds.
+        gpus_per_worker: GPUs that each of them holds.
+        concurrency: Runs at once; None: as many as fit.
+    """
+
+    launcher: str = "inline"
+    workers: int = 1
+    cpus_per_worker: float = 1.0
+    gpus_per_worker: float = 0.0
+    concurrency: int | None = None
+
+    @classmethod
+    def of(cls, launch: Mapping[str, Any], gang: bool) -> Layout:
+        """The layout that `[launch]` of a scale, or what the command line put over it, gives a run.
+
+        Args:
+            launch: Keys of `fpl.sweep.reproduce.Execution`; those that are not there take its defaults.
+            gang: Whether the scale wants the run in a gang.
+        """
+        cpus, gpus = float(launch.get("cpus_per_worker", 1.0)), float(launch.get("gpus_per_worker", 0.0))
+        if launch.get("local"):
+            return cls("local", 1, cpus, gpus, 1)
+        launcher = "gang" if gang else str(launch.get("launcher", "inline"))
+        workers = int(launch.get("gang_workers", 2)) if gang else int(launch.get("workers", 1))
+        return cls(launcher, 1 if launcher == "inline" else workers, cpus, gpus, launch.get("concurrency"))
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a run uses GPUs."""
+        return self.gpus_per_worker > 0
+
+    def shortage(self, has: Capacity) -> str:
+        """Why not even one run fits, with the remedy; empty if one does."""
+        needs = ((self.gpus_per_worker, has.gpus, "GPU"), (self.cpus_per_worker, has.cores, "CPU"))
+        for each, there, unit in needs:
+            needed = each * self.workers
+            if needed > there:
+                unit += "s" if needed != 1 else ""
+                remedy = "fewer --workers, another machine, or --address of a Ray cluster that has them"
+                return f"{needed:g} {unit} needed for a run with {self.workers} workers, {there} here -> {remedy}"
+        return ""
+
+    def slots(self, has: Capacity) -> int:
+        """Runs that fit at once."""
+        rooms = [int(has.cores / (self.workers * self.cpus_per_worker) + 1e-6)]
+        if self.on_gpu:
+            rooms.append(int(has.gpus / (self.workers * self.gpus_per_worker) + 1e-6))
+        return min([*rooms, *([self.concurrency] if self.concurrency else [])])
+
+
+def makespan(seconds: Sequence[float], slots: int) -> float:
+    """Wall time of jobs on equal slots, the longest first, each taken by the slot that is free first."""
+    if slots < 1:
+        raise FplError("no run fits", where="capacity")
+    ends = [0.0] * slots
+    for each in sorted(seconds, reverse=True):
+        ends[ends.index(min(ends))] += each
+    return max(ends)

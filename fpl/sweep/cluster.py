@@ -1,0 +1,380 @@
+"""A Ray cluster: started here or joined, what it holds, and whether all its nodes see what the runs need.
+
+Importing this module does not import Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import fpl
+from fpl.config.weights import WEIGHTS_VARIABLE
+from fpl.data.parallel import core_count
+from fpl.errors import FplError
+from fpl.files import write_atomic
+from fpl.sweep.prepare import Places
+
+# Jobs, reports and verdicts are small; images never pass through Ray.
+OBJECT_STORE_BYTES = 128 * 2**20
+# One token per process: Ray keeps the first that it has seen.
+TOKEN = secrets.token_hex(32)
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Relative paths stay what the user meant.
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}
+# Seconds for one node to look at its folders.
+NODE_PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What one run needs.
+
+    Attributes:
+        launcher: `inline`: one process, reused; `gang`: a warm group of workers that takes run after run; `train`: a
+            fresh group of workers for every run.
+        workers: Processes that share a run; 1 with `inline`.
+        cpus_per_worker: CPUs that Ray sets aside for each.
+        gpus_per_worker: GPUs that Ray sets aside for each.
+    """
+
+    launcher: Literal["inline", "gang", "train"]
+    workers: int = 1
+    cpus_per_worker: float = 1.0
+    gpus_per_worker: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.workers < 1 or self.cpus_per_worker <= 0 or self.gpus_per_worker < 0:
+            raise FplError(f"a run needs workers and CPUs, asked for {self.words()}", where="--workers")
+        if self.launcher == "inline" and self.workers > 1:
+            raise FplError(
+                f"{self.workers} workers cannot share a run in one process",
+                where="--launcher inline",
+                hint="use the launcher gang or train",
+            )
+        if self.workers > 1 and self.gpus_per_worker % 1:
+            raise FplError(
+                f"{self.gpus_per_worker:g} GPUs for each of {self.workers} workers",
+                where="--gpus-per-worker",
+                hint="workers that share a run need whole GPUs; a single one may do with a part",
+            )
+
+    def words(self) -> str:
+        """For messages: `2 workers with 1 CPU and 0 GPUs each`."""
+        shares = f"{_count(self.cpus_per_worker, 'CPU')} and {_count(self.gpus_per_worker, 'GPU')}"
+        return f"1 worker with {shares}" if self.workers == 1 else f"{self.workers} workers with {shares} each"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the cluster."""
+
+    node_id: str
+    address: str
+    cpus: float
+    gpus: float
+
+    def room(self, slots: Slots) -> int:
+        """Workers that fit onto it."""
+        rooms = [self.cpus / slots.cpus_per_worker]
+        if slots.gpus_per_worker:
+            rooms.append(self.gpus / slots.gpus_per_worker)
+        # Shares such as 0.1 are not exact.
+        return int(min(rooms) + 1e-6)
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """What one node, or the driver, sees of the folders and software that the runs use.
+
+    Attributes:
+        node: Its address.
+        marker: Content of the file that the driver wrote into the folder of the results; empty if it is not there.
+        writable: Whether it can write there.
+        data: Digest of the names in the folder of the data; empty if there is no such folder.
+        splits: The same of the folder of the split lists.
+        weights: Digest of names and sizes in the folder of the pretrained weights; empty if there is none.
+        versions: Of this package and of torch.
+    """
+
+    node: str
+    marker: str
+    writable: bool
+    data: str
+    splits: str
+    weights: str
+    versions: str
+
+
+class Cluster:
+    """The Ray cluster that this process is connected to.
+
+    Args:
+        shared: Whether other machines may belong to it, so that its nodes must be asked what they see.
+    """
+
+    def __init__(self, shared: bool) -> None:
+        self.shared = shared
+        self._checked: set[Places] = set()
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that are alive now."""
+        import ray
+
+        return [
+            Node(
+                node["NodeID"],
+                node["NodeManagerAddress"],
+                float(node["Resources"].get("CPU", 0)),
+                float(node["Resources"].get("GPU", 0)),
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        ]
+
+    def describe(self) -> str:
+        """For the user: `2 CPUs, 0 GPUs on 1 node`."""
+        return capacity_words(self.nodes)
+
+    def concurrency(self, slots: Slots) -> int:
+        """Runs that fit at once.
+
+        Raises:
+            FplError: Not even one does.
+        """
+        return runs_at_once(self.nodes, slots)
+
+    def check(self, slots: Slots, places: Places) -> None:
+        """Refuse at once what could only fail or wait for ever.
+
+        Raises:
+            FplError: Not one run fits, or a node sees other folders or software than this process.
+        """
+        self.concurrency(slots)
+        nodes, places = self.nodes, absolute(places)
+        if (self.shared or len(nodes) > 1) and places not in self._checked:
+            self._check_folders(nodes, places)
+            self._checked.add(places)
+
+    def _check_folders(self, nodes: list[Node], places: Places) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        marker, content = f".fpl-check-{secrets.token_hex(8)}", secrets.token_hex(16)
+        path = places.out / marker
+        write_atomic(path, content.encode())
+        try:
+            expected = look_around("this process", places, marker)
+            look = ray.remote(num_cpus=0, max_retries=0)(look_around)
+            answers = [
+                look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False)).remote(
+                    node.address, places, marker
+                )
+                for node in nodes
+            ]
+            ray.wait(answers, num_returns=len(answers), timeout=NODE_PATIENCE)
+            views, problems = [], []
+            for node, answer in zip(nodes, answers, strict=True):
+                try:
+                    views.append(ray.get(answer, timeout=0))
+                except ray.exceptions.RayError as error:
+                    if node in self.nodes:  # otherwise it died meanwhile, and no run will be sent there
+                        problems.append(f"node {node.address}: no answer ({_first_line(error)})")
+        finally:
+            path.unlink(missing_ok=True)
+        problems += [problem for view in views for problem in differences(expected, view, places)]
+        if problems:
+            raise FplError(
+                "\n".join(problems),
+                where="nodes of the cluster",
+                hint="all nodes need the same package, and the folders of results, data, splits and weights on a file "
+                "system that they share, under the same paths",
+            )
+
+
+def capacity_words(nodes: list[Node]) -> str:
+    """For messages: `2 CPUs, 0 GPUs on 1 node`."""
+    cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
+    return f"{_count(cpus, 'CPU')}, {_count(gpus, 'GPU')} on {_count(len(nodes), 'node')}"
+
+
+def runs_at_once(nodes: list[Node], slots: Slots) -> int:
+    """Runs that fit onto the nodes at once; the workers of a run may lie on several nodes.
+
+    Raises:
+        FplError: Not even one does.
+    """
+    room = sum(node.room(slots) for node in nodes)
+    if room < slots.workers:
+        raise FplError(
+            f"asked for {slots.words()}; available: {capacity_words(nodes)}, room for {_count(room, 'such worker')}",
+            where="--workers, --cpus-per-worker, --gpus-per-worker",
+            hint="ask for less, or add nodes",
+        )
+    return room // slots.workers
+
+
+def look_around(node: str, places: Places, marker: str) -> NodeView:
+    """What the node that runs this sees.
+
+    Args:
+        node: Its address, for messages.
+        places: Folders of the runs.
+        marker: Name of a file in the folder of the results.
+    """
+    import torch
+
+    try:
+        content = (places.out / marker).read_text()
+    except OSError:
+        content = ""
+    return NodeView(
+        node=node,
+        marker=content,
+        writable=bool(content) and os.access(places.out, os.W_OK),
+        data=_names_digest(places.data_root),
+        splits=_names_digest(places.splits_root),
+        weights=_names_digest(places.weights_dir, sizes=True) if places.weights_dir else "",
+        versions=f"fpl {fpl.__version__} (source {_source_digest()}), torch {torch.__version__}",
+    )
+
+
+def differences(expected: NodeView, found: NodeView, places: Places) -> list[str]:
+    """What keeps a node from carrying runs out, one line each.
+
+    Args:
+        expected: What the driver sees.
+        found: What the node sees.
+        places: The folders, for the message.
+    """
+    problems = []
+    if found.marker != expected.marker:
+        problems.append(f"the folder of results {places.out} is another one there: a file written here is not seen")
+    elif not found.writable:
+        problems.append(f"cannot write to the folder of results {places.out}")
+    for what, folder, ours, theirs in (
+        ("data", places.data_root, expected.data, found.data),
+        ("splits", places.splits_root, expected.splits, found.splits),
+        ("pretrained weights", places.weights_dir, expected.weights, found.weights),
+    ):
+        if ours != theirs:
+            state = "holds other files there" if theirs else "does not exist there"
+            problems.append(f"the folder of {what} {folder} {state}")
+    if found.versions != expected.versions:
+        problems.append(f"has {found.versions} instead of {expected.versions}")
+    return [f"node {found.node}: {problem}" for problem in problems]
+
+
+@contextlib.contextmanager
+def ray_session(address: str | None, *, cpus: float | None = None, gpus: float | None = None) -> Iterator[Cluster]:
+    """Connect to Ray, or start it on this machine; on leaving, end only what was started and restore the environment.
+
+    Args:
+        address: Of a running cluster (`auto`, `10.0.0.1:6379`); None: the one that RAY_ADDRESS names, as in a job that
+            was submitted to a cluster, else start Ray here.
+        cpus: CPUs of a Ray started here; None: as many as this process may use.
+        gpus: GPUs of a Ray started here; None: those that Ray finds.
+
+    Raises:
+        FplError: No cluster answers at the address.
+    """
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    with environment({**QUIET, **({} if address else authentication())}):
+        import ray
+
+        if ray.is_initialized():
+            yield Cluster(shared=address is not None)
+            return
+        # Ray reads how to authenticate when it is imported, which may have been before.
+        ray._raylet.Config.initialize("")
+        quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "include_dashboard": False}
+        if address is None:
+            here = {"num_cpus": cpus or core_count(), "num_gpus": gpus, "object_store_memory": OBJECT_STORE_BYTES}
+            ray.init(address="local", **here, **quiet)
+        else:
+            _connect(address, quiet)
+        try:
+            yield Cluster(shared=address is not None)
+        finally:
+            ray.shutdown()
+
+
+def _connect(address: str, quiet: dict[str, Any]) -> None:
+    import ray
+
+    try:
+        ray.init(address=address, **{key: value for key, value in quiet.items() if key != "include_dashboard"})
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise FplError(
+            f"no Ray cluster answers: {_first_line(error)}",
+            where=address,
+            hint="start one with `ray start --head`; if it asks for a token, set RAY_AUTH_MODE=token and the token "
+            "here too, otherwise RAY_AUTH_MODE=disabled",
+        ) from None
+
+
+def authentication() -> dict[str, str]:
+    """Settings under which only this process and its children can talk to a Ray that it starts; the user's go first."""
+    if "RAY_AUTH_MODE" in os.environ:
+        return {}
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN", TOKEN)}
+
+
+@contextlib.contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables that the user has not set, and put everything back afterwards."""
+    added = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def absolute(places: Places) -> Places:
+    """The same folders for processes that have another working folder and another environment."""
+    weights = places.weights_dir or os.environ.get(WEIGHTS_VARIABLE)
+    return Places(
+        places.out.absolute(),
+        places.data_root.absolute(),
+        places.splits_root.absolute(),
+        Path(weights).absolute() if weights else None,
+    )
+
+
+def _source_digest() -> str:
+    """Eight hex digits over the package's source files: the version number alone does not change with every edit."""
+    found = hashlib.sha256()
+    root = Path(fpl.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        found.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:8]
+
+
+def _names_digest(folder: Path, *, sizes: bool = False) -> str:
+    """Digest of what lies directly in a folder, hidden files aside; empty if there is no such folder."""
+    if not folder.is_dir():
+        return ""
+    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    lines = [f"{path.name} {path.stat().st_size}" if sizes and path.is_file() else path.name for path in entries]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _count(number: float, word: str) -> str:
+    return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,223 @@
+"""What a run has to do, counted in closed form: arithmetic, memory traffic, calls, images, and disk. Without torch.
+
+How long that takes is the business of `fpl.sweep.speed`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+from fpl.config.schema import CpsConfig, ModelConfig, RunConfig
+from fpl.data.spec import SPECS
+from fpl.errors import FplError
+from fpl.sweep.layers import Layer, layers_of
+
+# A trained pass costs a forward pass and twice as much backwards.
+TRAINED = 3
+# Bytes that the operations of a loss read and write, forward and backward, per pixel and class: counted at C = 21 by
+# `python benchmarks/flops.py`, for the pixel losses and the supervised ones.
+PIXEL_BYTES = {"ce": 44, "fpl": 237, "soft": 94, "negative": 304, "ce+negative": 351, "mse": 98}
+LABEL_BYTES = {"ce": 34, "ohem": 37}
+# Logits enlarged to the size of the labels, in float32: written, and for a trained pass read again backwards; the two
+# maps of a CutMix teacher are read once more and written as one.
+TRAINED_MAP_BYTES, TEACHER_MAP_BYTES = 8, 10
+# Height and width of a typical image; VOC's vary.
+IMAGE_SIZES = {
+    "camvid": (360, 480),
+    "cityscapes": (1024, 2048),
+    "synthetic_city": (64, 128),
+    "synthetic_voc": (64, 64),
+    "voc": (366, 500),
+}
+# Step checkpoints that a run keeps (`fpl.train.checkpoint.KEEP`), and its rows in the store: measured at scale mini.
+KEPT_STEPS = 2
+STORE_BYTES = 60_000
+
+
+@dataclass(frozen=True)
+class Work:
+    """An amount of work. Amounts add up, and multiply with a number.
+
+    Attributes:
+        calls: Convolutions carried out, whatever their size, those of a backward pass included: overhead goes with it.
+        gflop: Arithmetic of the convolutions, in 10^9 operations.
+        gigabytes: Memory traffic of losses and logits at the size of the labels, in 10^9 bytes.
+        images: Training images read and augmented.
+    """
+
+    calls: float = 0.0
+    gflop: float = 0.0
+    gigabytes: float = 0.0
+    images: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
+
+    def __mul__(self, times: float) -> Work:
+        return Work(*(getattr(self, item.name) * times for item in fields(self)))
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Passes of one step through one network each.
+
+    Attributes:
+        images: Images of each pass.
+        trained: How many passes are differentiated.
+        teacher: How many are not.
+    """
+
+    images: int
+    trained: int
+    teacher: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a method does in one step.
+
+    Attributes:
+        passes: Its passes.
+        pairs: Images, per step, whose pixels a pixel loss compares with a teacher's, all directions together.
+        labeled: Images, per step, whose pixels the supervised loss compares with labels, all networks together.
+        read: Images that are read from disk.
+        networks: Networks that hold weights and optimizer states.
+    """
+
+    passes: tuple[Passes, ...]
+    pairs: int
+    labeled: int
+    read: int
+    networks: int
+
+
+def _supervised(config: RunConfig) -> Step:
+    labeled = config.data.labeled_batch
+    return Step((Passes(labeled, trained=1),), pairs=0, labeled=labeled, read=labeled, networks=1)
+
+
+def _cps(config: RunConfig) -> Step:
+    assert isinstance(config.method, CpsConfig)
+    labeled, unlabeled = config.data.labeled_batch, config.data.unlabeled_batch
+    cutmix = config.method.cutmix
+    compared = unlabeled + (labeled if config.method.on_labeled else 0)
+    return Step(
+        (Passes(labeled, trained=2), Passes(unlabeled, trained=2, teacher=4 if cutmix else 0)),
+        pairs=2 * compared,
+        labeled=2 * labeled,
+        read=labeled + unlabeled * (2 if cutmix else 1),
+        networks=2,
+    )
+
+
+STEPS: Mapping[str, Callable[[RunConfig], Step]] = {"supervised": _supervised, "cps": _cps}
+
+
+def step_of(config: RunConfig) -> Step:
+    """What the configured method does in one step.
+
+    Raises:
+        FplError: The cost of the method is not known.
+    """
+    if config.method.name not in STEPS:
+        raise FplError(f"the cost of method {config.method.name} is not known", where="fpl/sweep/cost.py, STEPS")
+    return STEPS[config.method.name](config)
+
+
+def step_work(config: RunConfig) -> Work:
+    """Work of one step on the global batch."""
+    step, loss = step_of(config), config.loss
+    height, width = config.data.crop
+    layers = _layers(config)
+    pass_gflop = _gflop(layers, (height, width))
+    # Losses see one pixel per `stride` of each axis; so large are the maps of logits, too.
+    pixels = -(-height // loss.stride) * -(-width // loss.stride)
+    values = pixels * config.data.num_classes / 1e9
+    total = Work(
+        gigabytes=values * (step.pairs * PIXEL_BYTES[loss.kind] + step.labeled * LABEL_BYTES[loss.supervised]),
+        images=step.read,
+    )
+    for passes in step.passes:
+        number = passes.teacher + TRAINED * passes.trained
+        map_bytes = passes.trained * TRAINED_MAP_BYTES + passes.teacher * TEACHER_MAP_BYTES
+        total += Work(
+            calls=number * len(layers),
+            gflop=number * passes.images * pass_gflop,
+            gigabytes=passes.images * values * map_bytes,
+        )
+    return total
+
+
+def validation_work(config: RunConfig) -> Work:
+    """Work of one validation: forward passes over the validation images, window by window."""
+    spec = SPECS[config.data.dataset]
+    count = (spec.counts or {}).get("val", 0)
+    height, width = (side // config.data.downscale for side in IMAGE_SIZES[config.data.dataset])
+    layers = _layers(config)
+    windows = 1
+    size = (height, width)
+    if config.eval.protocol == "sliding":
+        size = config.eval.crop or config.data.crop
+        windows = math.prod(
+            _windows(length, side, config.eval.stride_rate) for length, side in zip((height, width), size, strict=True)
+        )
+    values = windows * size[0] * size[1] * config.data.num_classes / 1e9
+    return Work(len(layers) * windows, _gflop(layers, size) * windows, values * TEACHER_MAP_BYTES) * count
+
+
+def run_work(config: RunConfig) -> Work:
+    """Work of a whole run: its steps and its validations."""
+    validations = -(-config.train.steps // config.train.evaluate_every)
+    return step_work(config) * config.train.steps + validation_work(config) * validations
+
+
+def parameters(config: RunConfig) -> int:
+    """Trained numbers of one network."""
+    return sum(layer.parameters for layer in _layers(config))
+
+
+def kept_bytes(config: RunConfig) -> int:
+    """Disk that a finished run keeps: best and last weights of all its networks, and its rows."""
+    return 2 * 4 * parameters(config) * step_of(config).networks + STORE_BYTES
+
+
+def running_bytes(config: RunConfig) -> int:
+    """Disk that a run needs besides while it runs: step checkpoints with weights and momentum, one being written."""
+    return (KEPT_STEPS + 1) * 2 * 4 * parameters(config) * step_of(config).networks
+
+
+def step_key(config: RunConfig) -> str:
+    """What decides the time of a step, as one word; the batch and the number of workers left aside."""
+    data, model, loss, train = config.data, config.model, config.loss, config.train
+    network: str = model.backbone
+    if network == "tiny":
+        network += f"-w{model.tiny_width}-d{model.tiny_depth}"
+    if isinstance(config.method, CpsConfig):
+        method = ("cps-cutmix" if config.method.cutmix else "cps") + f"-{loss.kind}"
+    else:
+        method = config.method.name
+    words = [network, f"h{model.head_channels}", model.norm, method, loss.supervised, f"c{data.num_classes}"]
+    words += [f"{data.crop[0]}x{data.crop[1]}", f"stride{loss.stride}", train.precision]
+    return "_".join([*words, *(["channels-last"] if train.channels_last else [])])
+
+
+def _windows(length: int, side: int, stride_rate: float) -> int:
+    """Windows of the sliding protocol along one axis, as `fpl.train.evaluate.window_starts` places them."""
+    return 1 if length <= side else math.ceil((length - side) / math.ceil(side * stride_rate)) + 1
+
+
+def _layers(config: RunConfig) -> tuple[Layer, ...]:
+    return _cached_layers(config.model, config.data.num_classes)
+
+
+@lru_cache(maxsize=64)
+def _cached_layers(model: ModelConfig, num_classes: int) -> tuple[Layer, ...]:
+    # The same few networks come back in hundreds of cells.
+    return layers_of(model, num_classes)
+
+
+def _gflop(layers: tuple[Layer, ...], size: tuple[int, int]) -> float:
+    return sum(layer.flops(*size) for layer in layers) / 1e9

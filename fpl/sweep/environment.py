@@ -1,0 +1,44 @@
+"""On what and with what results were made, as a text that is kept beside them."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+from collections.abc import Sequence
+
+import torch
+
+from fpl.data.parallel import core_count
+from fpl.sweep.record import provenance
+from fpl.text import duration
+
+PACKAGES = ("fpl", "torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic")
+
+
+def environment(command: str, seconds: float, trained: int, device: torch.device, notes: Sequence[str] = ()) -> str:
+    """Machine, versions, commit and wall time of a campaign, one `key: value` per line.
+
+    Args:
+        command: What was typed.
+        seconds: Wall time of carrying the runs out.
+        trained: Runs that were trained in that time.
+        device: What they ran on.
+        notes: Further lines.
+    """
+    where = provenance(device)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    lines = {
+        "command": command,
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "wall time": f"{duration(seconds)} for {trained} runs",
+        "commit": where["commit"] or "unknown (not a checkout)",
+        "machine": f"{where['device']}, {core_count()} cores, {memory:.0f} GiB memory",
+        "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "cpu instructions": torch.backends.cpu.get_cpu_capability(),
+        "packages": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES),
+    }
+    if where["cuda"]:
+        lines["cuda"] = where["cuda"]
+    return "\n".join([*(f"{key}: {value}" for key, value in lines.items()), *notes]) + "\n"

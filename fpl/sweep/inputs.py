@@ -1,0 +1,103 @@
+"""Inputs that need no download: drawn data sets, splits by rule, the tiny network's pre-trained encoder."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from fpl.config.schema import RunConfig
+from fpl.config.weights import weights_file_names
+from fpl.data.parallel import core_count
+from fpl.data.spec import find_root, get_spec
+from fpl.data.splits import make_split, split_folder, write_split
+from fpl.data.splits.families import get_family
+from fpl.data.splits.split import LABELED_FILE
+from fpl.errors import FplError
+from fpl.sweep.prepare import Places
+
+Say = Callable[[str], None]
+
+
+def make_inputs(configs: Iterable[RunConfig], places: Places, say: Say) -> None:
+    """Make what the runs need and a rule can give; what is there stays, what needs a download is left to the user.
+
+    Args:
+        configs: The runs.
+        places: Where things belong; `weights_dir` must be set if a run trains the tiny network from its encoder.
+        say: Told before each piece of work.
+
+    Raises:
+        FplError: Something in the way has another origin.
+    """
+    listed = list(configs)
+    _draw(sorted({config.data.dataset for config in listed}), places, say)
+    _encoders(listed, places, say)
+    _splits(listed, places, say)
+
+
+def _draw(datasets: list[str], places: Places, say: Say) -> None:
+    from fpl.data.synthetic import draw_city, draw_voc
+
+    for name in datasets:
+        if get_spec(name).drawn and not _has_data(name, places):
+            say(f"drawing {name} in {places.data_root / name}: a few seconds")
+            (draw_city if name == "synthetic_city" else draw_voc)(places.data_root / name)
+
+
+def _has_data(name: str, places: Places) -> bool:
+    try:
+        find_root(get_spec(name), places.data_root)
+    except FplError:
+        return False
+    return True
+
+
+def _splits(configs: list[RunConfig], places: Places, say: Say) -> None:
+    splits = {
+        (config.data.dataset, config.data.split.family, config.data.split.fraction, config.data.split.index)
+        for config in configs
+    }
+    missing = [
+        split
+        for split in sorted(splits)
+        if get_family(split[1]).pick is not None
+        and _has_data(split[0], places)
+        and not (split_folder(places.splits_root, *split) / LABELED_FILE).is_file()
+    ]
+    if missing:
+        say(f"writing {len(missing)} splits in {places.splits_root}")
+    for dataset, family, fraction, index in missing:
+        spec = get_spec(dataset)
+        root = find_root(spec, places.data_root)
+        split = make_split(spec, root, family, fraction, index, splits_root=places.splits_root)
+        write_split(split, split_folder(places.splits_root, dataset, family, fraction, index))
+
+
+def _encoders(configs: list[RunConfig], places: Places, say: Say) -> None:
+    models = {
+        (config.model.tiny_width, config.model.tiny_depth): config.model
+        for config in configs
+        if config.model.backbone == "tiny" and config.model.pretrained == "imagenet"
+    }
+    folder = places.weights_dir
+    missing = [
+        size
+        for size, model in sorted(models.items())
+        if folder is not None and not (folder / weights_file_names(model)[0]).is_file()
+    ]
+    if not missing or folder is None:
+        return
+    say(f"pre-training {len(missing)} tiny encoders in {folder}: about half a minute")
+    # Fresh processes: pre-training wants one thread of its own, and Ray must not be forked into.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(len(missing), core_count()), mp_context=context) as pool:
+        list(pool.map(_pretrain, [(folder, *size) for size in missing]))
+
+
+def _pretrain(arguments: tuple[Path, int, int]) -> None:
+    from fpl.train.pretrain import pretrain_tiny
+
+    folder, width, depth = arguments
+    pretrain_tiny(folder, width=width, depth=depth)

@@ -1,0 +1,1 @@
+"""Carry jobs out under Ray Tune: `inline` in the trial's process, `gang` and `train` on Ray Train workers."""

@@ -1,0 +1,155 @@
+"""A group of Ray Train workers that takes job after job from a mailbox."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import gc
+import os
+import pickle
+import secrets
+import threading
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.train
+import ray.train.torch
+import torch
+import torch.distributed as dist
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+from fpl.sweep.cluster import Slots
+from fpl.sweep.job import Job, JobResult, reason_of, run_job
+from fpl.sweep.local import LostWorkerError
+from fpl.train.runtime import Verdict
+
+# Seconds a call to the mailbox waits before it is made again.
+PATIENCE = 10.0
+# Workers without a job sit in a collective operation; that must not end by itself.
+IDLE_LIMIT = datetime.timedelta(days=30)
+# Rounds of a minute for which Ray Train waits for room before the trial looks itself.
+ROOM_ROUNDS = 5
+
+
+class Group:
+    """Workers held together by one `TorchTrainer` run in a thread of this process.
+
+    Args:
+        mailbox: Actor of `Mailbox`.
+        slots: Number of workers and what each gets.
+        folder: For Ray Train's own files; nothing of a run is kept there.
+        restarts: How often Ray Train replaces workers that died before it gives up.
+    """
+
+    def __init__(self, mailbox: Any, slots: Slots, folder: Path, restarts: int) -> None:
+        self.error: BaseException | None = None
+        self._trainer = _Trainer(
+            work,
+            train_loop_config={"mailbox": mailbox, "gpus": slots.gpus_per_worker},
+            scaling_config=ray.train.ScalingConfig(
+                num_workers=slots.workers,
+                use_gpu=slots.gpus_per_worker > 0,
+                resources_per_worker={"CPU": slots.cpus_per_worker, "GPU": slots.gpus_per_worker},
+            ),
+            torch_config=ray.train.torch.TorchConfig(backend="nccl" if slots.gpus_per_worker else "gloo"),
+            run_config=ray.train.RunConfig(
+                # Never an old name: Ray Train would take up what it finds under it.
+                name=f"group-{secrets.token_hex(6)}",
+                storage_path=str(folder),
+                failure_config=ray.train.FailureConfig(max_failures=restarts, controller_failure_limit=ROOM_ROUNDS),
+            ),
+        )
+        self._thread = threading.Thread(target=self._hold, name="group", daemon=True)
+        self._thread.start()
+
+    def _hold(self) -> None:
+        try:
+            self._trainer.fit()
+        except BaseException as error:  # whatever it is, the trial's own thread must hear of it
+            self.error = error
+
+    @property
+    def alive(self) -> bool:
+        """Whether Ray Train still holds workers, or tries to."""
+        return self._thread.is_alive()
+
+    def join(self) -> None:
+        """Wait until the workers have left and their resources are free."""
+        self._thread.join()
+
+
+class _Trainer(ray.train.torch.TorchTrainer):  # type: ignore[misc]
+    def _create_default_callbacks(self) -> list[Any]:
+        # One of them starts a detached actor that gives resources back after the controller's death. Without Ray's
+        # dashboard it cannot do that, and asks once a second for ever. The trial and the driver do it here.
+        return [
+            callback
+            for callback in super()._create_default_callbacks()
+            if type(callback).__name__ != "PlacementGroupCleanerCallback"
+        ]
+
+
+def release(placement_group: str) -> None:
+    """Free what a group left behind whose controller died; nothing if it is free already."""
+    remove_placement_group(PlacementGroup(ray.PlacementGroupID.from_hex(placement_group)))
+
+
+def work(settings: dict[str, Any]) -> None:
+    """What every worker does until the mailbox sends it home: fetch a job, carry it out with the others."""
+    mailbox, rank = settings["mailbox"], ray.train.get_context().get_world_rank()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    control: Any = dist.new_group(backend="gloo", timeout=IDLE_LIMIT)
+
+    def shared(value: Any) -> Any:
+        held = [value]
+        dist.broadcast_object_list(held, src=0, group=control)
+        return held[0]
+
+    current = ray.util.get_current_placement_group()
+    group = shared(ray.get(mailbox.enter.remote(current.id.hex())) if rank == 0 else None)
+    while True:
+        order = shared(_wait_for_order(mailbox, group) if rank == 0 else None)
+        if order == "leave":
+            return
+        _carry_out(_on_own_device(pickle.loads(order), settings["gpus"]), mailbox, group, rank)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _wait_for_order(mailbox: Any, group: int) -> bytes | str:
+    order: bytes | str = "wait"
+    while order == "wait":
+        order = ray.get(mailbox.fetch.remote(group, PATIENCE))
+    return order
+
+
+def _on_own_device(job: Job, gpus: float) -> Job:
+    if gpus and job.device in ("auto", "cuda"):
+        return dataclasses.replace(job, device=str(ray.train.torch.get_device()))
+    if not gpus and job.device == "auto":
+        return dataclasses.replace(job, device="cpu")  # the GPUs of this machine were given to nobody
+    return job
+
+
+def _carry_out(job: Job, mailbox: Any, group: int, rank: int) -> None:
+    def report(step: int, metrics: dict[str, float]) -> Verdict:
+        mailbox.report.remote(group, step, metrics)
+        verdict = None
+        while verdict is None:
+            verdict = ray.get(mailbox.verdict.remote(group, PATIENCE))
+        return Verdict(verdict)
+
+    try:
+        result = run_job(job, report if rank == 0 else None)
+    except LostWorkerError as error:
+        with contextlib.suppress(ray.exceptions.RayActorError):  # the trial may be what died
+            ray.get(mailbox.lost.remote(group, reason_of(error)))
+        raise
+    except Exception as error:
+        ray.get(mailbox.end.remote(group, JobResult(job.run_id, "failed", reason_of(error)).plain()))
+        raise
+    if rank == 0:
+        ray.get(mailbox.end.remote(group, result.plain()))

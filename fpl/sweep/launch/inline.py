@@ -1,0 +1,61 @@
+"""World size 1: the run lives in a thread of the trial's own process, which is reused for the next."""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import threading
+
+from fpl.sweep.job import Job, reason_of, run_job
+from fpl.sweep.launch.mailbox import Ended, Event, Report, Verdict
+from fpl.sweep.launch.trial import JobTrial
+from fpl.train import runtime
+
+
+class InlineTrial(JobTrial):
+    """Carries jobs out in this process."""
+
+    def begin(self, job: Job) -> None:
+        """Start the thread."""
+        if job.device == "auto" and not self.slots.gpus_per_worker:
+            job = dataclasses.replace(job, device="cpu")  # the GPUs of this machine were given to nobody
+        self._events: queue.Queue[Event | BaseException] = queue.Queue()
+        self._verdicts: queue.Queue[Verdict] = queue.Queue()
+        self._thread = threading.Thread(target=self._carry_out, args=(job,), name=job.run_id, daemon=True)
+        self._thread.start()
+
+    def _carry_out(self, job: Job) -> None:
+        try:
+            self._events.put(Ended(run_job(job, self._report).plain()))
+        except BaseException as error:  # whatever it is, the trial's own thread must hear of it
+            self._events.put(error)
+
+    def _report(self, step: int, metrics: dict[str, float]) -> runtime.Verdict:
+        self._events.put(Report(step, metrics))
+        return runtime.Verdict(self._verdicts.get())
+
+    def next_event(self) -> Event:
+        """Wait for what comes next.
+
+        Raises:
+            RuntimeError: The run could not even say how it failed; the process is not to be used again.
+        """
+        event = self._events.get()
+        if not isinstance(event, Report):
+            self._thread.join()
+        if isinstance(event, BaseException):
+            self._over = True
+            raise RuntimeError(reason_of(event)) from event
+        return event
+
+    def answer(self, verdict: Verdict) -> None:
+        """Let the run go on from its report, or end there."""
+        self._verdicts.put(verdict)
+
+    def withdraw(self) -> None:
+        """End at the report where the run waits, or at the next one."""
+        if self._waiting:
+            self.answer("stop")
+
+    def close(self) -> None:
+        """Nothing is held."""

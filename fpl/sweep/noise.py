@@ -1,0 +1,58 @@
+"""The noise floor: one run with one seed, repeated. What is left is what the hardware's arithmetic does to the mIoU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from fpl.config.compose import run_id
+from fpl.store.schema import METRICS, NOISE
+from fpl.store.write import run_path, write_table
+from fpl.sweep.prepare import Places, pin
+from fpl.sweep.reproduce import Account, Execution, carry_out
+from fpl.sweep.suite import Wanted
+
+
+def measure_noise(
+    wanted: Wanted,
+    repeats: int,
+    places: Places,
+    execution: Execution,
+    *,
+    estimate: Callable[[Wanted], float],
+    say: Callable[[str], None],
+) -> Account:
+    """Train one run `repeats` times, each in a store of its own, and put a row each into the table `noise`.
+
+    Repetitions that are done are not trained again.
+
+    Args:
+        wanted: The run.
+        repeats: How often, 2 or more.
+        places: Folders; the repetitions go below `out/repeats`.
+        execution: How.
+        estimate: Expected seconds of a run.
+        say: Takes lines for the user.
+    """
+    config, *_ = pin(wanted.config, places)
+    identity = run_id(config)
+    whole = Account()
+    for repeat in range(repeats):
+        apart = replace(places, out=places.out / "repeats" / str(repeat))
+        say(f"repetition {repeat + 1} of {repeats}: {identity}")
+        account = carry_out([wanted], apart, execution, estimate=estimate, retry_failed=True, say=say)
+        whole.before += account.before
+        whole.results |= {f"{key} ({repeat})": result for key, result in account.results.items()}
+        whole.seconds += account.seconds
+        if account.done:
+            row = _row(pq.read_table(run_path(apart.out, identity)).to_pylist()[0], wanted, repeat)
+            write_table(places.out / NOISE / f"{identity}-{repeat}.parquet", NOISE, [row])
+    return whole
+
+
+def _row(run: dict[str, Any], wanted: Wanted, repeat: int) -> dict[str, Any]:
+    taken = ("run_id", *METRICS, "device", "threads", "finished_at")
+    return {"recipe": wanted.recipe, "cell": wanted.cells[0], "repeat": repeat, **{name: run[name] for name in taken}}

@@ -1,0 +1,187 @@
+"""Carrying out what a campaign lacks: from wanted runs to rows in the store. The same call continues after any kill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fpl.config.compose import run_id
+from fpl.errors import FplError
+from fpl.store.write import failure_path, run_path
+from fpl.sweep.job import Job, JobResult, run_serially
+from fpl.sweep.prepare import Places, pin
+from fpl.sweep.suite import Wanted
+from fpl.sweep.view import View
+
+Launcher = Literal["inline", "gang", "train"]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How runs are carried out; none of it enters their identity.
+
+    Attributes:
+        local: Without Ray, one after the other in this process.
+        address: Of a running Ray cluster; None starts Ray on this machine.
+        launcher: How runs are launched; runs that the scale wants in a gang go there in any case.
+        workers: Processes per run of the launchers `gang` and `train`.
+        gang_workers: Processes per run that the scale wants in a gang.
+        cpus_per_worker: CPUs that each of them holds.
+        gpus_per_worker: GPUs that each of them holds.
+        concurrency: Runs at once; None: as many as fit.
+        threads: CPU threads of each worker.
+        loader_workers: Processes that read images, per worker.
+        checkpoint_every: Steps between checkpoints.
+        max_failures: How often a run whose process died is taken up again.
+    """
+
+    local: bool = False
+    address: str | None = None
+    launcher: Launcher = "inline"
+    workers: int = 1
+    gang_workers: int = 2
+    cpus_per_worker: float = 1.0
+    gpus_per_worker: float = 0.0
+    concurrency: int | None = None
+    threads: int = 1
+    loader_workers: int = 0
+    checkpoint_every: int = 500
+    max_failures: int = 2
+
+    @classmethod
+    def of_scale(cls, launch: Mapping[str, Any], **changes: Any) -> Execution:
+        """The scale's `[launch]`, with the changes that are not None.
+
+        Raises:
+            FplError: A key that is none of `Execution`'s.
+        """
+        wanted = {key: value for key, value in launch.items() if key != "gang"}
+        if unknown := set(wanted) - set(cls.__dataclass_fields__):
+            known = ", ".join(["gang", *cls.__dataclass_fields__])
+            raise FplError(f"[launch] has no key {sorted(unknown)[0]}", where="scale file", hint=f"known: {known}")
+        return cls(**{**wanted, **{key: value for key, value in changes.items() if value is not None}})
+
+
+@dataclass
+class Account:
+    """What a call found and did.
+
+    Attributes:
+        before: Runs that were done already.
+        results: Result of every run that this call carried out, by run id.
+        failed_before: Runs that failed in an earlier call and were not tried again.
+        seconds: Wall time of carrying out.
+    """
+
+    before: list[str] = field(default_factory=list)
+    results: dict[str, JobResult] = field(default_factory=dict)
+    failed_before: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def done(self) -> list[str]:
+        """Ids of all runs that are in the store."""
+        return [*self.before, *(key for key, result in self.results.items() if result.status == "done")]
+
+    @property
+    def failed(self) -> list[JobResult]:
+        """Runs that failed now."""
+        return [result for result in self.results.values() if result.status == "failed"]
+
+
+def carry_out(
+    wanted: Sequence[Wanted],
+    places: Places,
+    execution: Execution,
+    *,
+    estimate: Callable[[Wanted], float],
+    retry_failed: bool = False,
+    say: Callable[[str], None] = print,
+) -> Account:
+    """Train every wanted run that the store lacks.
+
+    Args:
+        wanted: The runs, without pins.
+        places: Folders.
+        execution: How.
+        estimate: Expected seconds of a run, for the time left.
+        retry_failed: Try runs again that failed in an earlier call.
+        say: Takes lines for the user.
+
+    Raises:
+        FplError: An input is missing, or the runs ask for more than there is.
+    """
+    account = Account()
+    gangs: list[Job] = []
+    others: list[Job] = []
+    estimates: dict[str, float] = {}
+    for run in wanted:
+        config, *_ = pin(run.config, places)
+        identity = run_id(config)
+        if run_path(places.out, identity).exists():
+            account.before.append(identity)
+        elif failure_path(places.out, identity).exists() and not retry_failed:
+            account.failed_before.append(identity)
+        else:
+            job = Job.of(
+                config,
+                identity,
+                places,
+                threads=execution.threads,
+                loader_workers=execution.loader_workers,
+                checkpoint_every=execution.checkpoint_every,
+            )
+            (gangs if run.gang else others).append(job)
+            estimates[identity] = estimate(run)
+    if not estimates:
+        return account
+    # Long runs first: at the end no core waits for one of them.
+    for jobs in (gangs, others):
+        jobs.sort(key=lambda job: -estimates[job.run_id])
+    steps = {job.run_id: int(job.config["train"]["steps"]) for job in [*gangs, *others]}
+    began = time.monotonic()
+    with View(estimates, steps, before=len(account.before)) as view:
+        if execution.local:
+            account.results = run_serially([*gangs, *others], view)
+        else:
+            account.results = _on_ray(gangs, others, places, execution, view, say)
+    account.seconds = time.monotonic() - began
+    return account
+
+
+def _on_ray(
+    gangs: list[Job],
+    others: list[Job],
+    places: Places,
+    execution: Execution,
+    view: View,
+    say: Callable[[str], None],
+) -> dict[str, JobResult]:
+    from fpl.sweep.cluster import Slots, ray_session
+    from fpl.sweep.tune_driver import run_on_ray
+
+    per_worker = {"cpus_per_worker": execution.cpus_per_worker, "gpus_per_worker": execution.gpus_per_worker}
+    workers = 1 if execution.launcher == "inline" else execution.workers
+    batches = [
+        (others, Slots(launcher=execution.launcher, workers=workers, **per_worker)),
+        (gangs, Slots(launcher="gang", workers=execution.gang_workers, **per_worker)),
+    ]
+    results: dict[str, JobResult] = {}
+    with ray_session(execution.address) as cluster:
+        say(f"Ray: {cluster.describe()}")
+        for jobs, slots in batches:
+            if jobs:
+                cluster.check(slots, places)
+        for jobs, slots in batches:
+            if jobs:
+                results |= run_on_ray(
+                    jobs,
+                    slots,
+                    cluster,
+                    view,
+                    max_failures=execution.max_failures,
+                    concurrency=execution.concurrency,
+                )
+    return results

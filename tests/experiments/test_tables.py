@@ -1,0 +1,330 @@
+"""Every cell of every table is the run that the paper's table asks for, at every scale."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fpl.config.cells import Cell, Resolver
+from fpl.config.compose import load_config, read_scale
+from fpl.config.experiment import Experiment, load_experiments, thresholds
+from fpl.config.schema import RunConfig
+from fpl.errors import FplError
+from fpl.sweep.suite import distinct_runs
+from tests.experiments.expected import (
+    EXPECTED,
+    PRINTED,
+    T_CITYSCAPES,
+    T_LOW_DATA,
+    T_VOC,
+    WRONG_ARROWS,
+    Expected,
+)
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+SCALES = (None, "paper", "mini", "camvid")
+AEL = ("table1.ael", "table1.fpl_ael", "table2.ael", "table2.fpl_ael", "table_a6.ael", "table_a6.fpl_ael")
+
+
+class Small(NamedTuple):
+    crop: tuple[int, int]
+    batch: int
+    steps: int
+    lr: float
+    weight: float
+    backbone: str
+
+
+# What the two small scales put in place of the paper's sizes.
+SMALL = {
+    "mini": Small((48, 48), 4, 100, 0.1, 1.0, "tiny"),
+    "camvid": Small((96, 128), 4, 160, 0.025, 1.0, "efficientnet_lite0"),
+}
+SMALL_LOW_DATA = {"92": "1/16", "183": "1/8", "366": "1/4", "732": "1/2"}
+DRAWN = {"cityscapes": "synthetic_city", "voc": "synthetic_voc"}
+
+
+@functools.cache
+def experiments() -> tuple[Experiment, ...]:
+    return tuple(load_experiments(FOLDER / "tables"))
+
+
+@functools.cache
+def cells(scale: str | None = None) -> dict[str, Cell]:
+    """All cells by name, controls included."""
+    file = read_scale(FOLDER / "scale" / f"{scale}.toml") if scale else None
+    resolver = Resolver(FOLDER / "base", file)
+    return {cell.name: cell for experiment in experiments() for cell in resolver.cells(experiment)}
+
+
+def config_of(name: str, scale: str | None = None) -> RunConfig:
+    (config,) = cells(scale)[name].configs
+    return config
+
+
+def test_the_tables_stand_in_the_order_of_the_paper() -> None:
+    assert [experiment.name for experiment in experiments()] == [*PRINTED]
+    # The file's name is what commands call it.
+    assert {path.stem for path in (FOLDER / "tables").glob("*.toml")} == set(PRINTED)
+    for experiment in experiments():
+        assert experiment.about["source"].startswith("paper, ")
+        assert f" {experiment.name} --scale paper" in experiment.about["command"]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_exactly_the_cells_of_the_papers_own_rows_are_run(scale: str | None) -> None:
+    assert {name for name, cell in cells(scale).items() if cell.configs} == set(EXPECTED)
+    for name, cell in cells(scale).items():
+        assert bool(cell.why_not) is not bool(cell.configs), name
+
+
+def test_rows_that_are_not_run_say_why() -> None:
+    unrun = {name: cell for name, cell in cells().items() if not cell.configs}
+    pending = {name.rpartition(".")[0] for name, cell in unrun.items() if cell.row.pending}
+    assert pending == set(AEL)
+    for cell in unrun.values():
+        if cell.experiment.table.metric == "threshold":
+            assert cell.why_not == "a setting"
+        elif cell.row.role == "cited":
+            assert cell.why_not == "cited" and "citing" in cell.row.source
+        else:
+            assert cell.why_not == cell.row.pending == "AEL is not part of this suite yet"
+
+
+def check_method(name: str, config: RunConfig, expected: Expected, weight: float | None) -> None:
+    """What no scale changes, and the weight of the unsupervised term."""
+    method, loss = config.method, config.loss
+    assert (method.name, loss.kind) == (expected.method, expected.kind), name
+    if method.name == "cps":
+        assert (method.cutmix, method.weight) == (expected.cutmix, weight), name
+        assert method.on_labeled is not expected.cutmix, name
+        assert method.pair == "other", name
+    if loss.kind == "fpl":
+        assert (loss.strategy, loss.weight, loss.fidelity) == (expected.strategy, expected.shape, expected.fidelity)
+        assert loss.balance is (expected.fidelity == "released"), name
+        if expected.threshold is not None:
+            assert loss.threshold == expected.threshold, name
+        if expected.fixed_k is not None:
+            assert loss.fixed_k == expected.fixed_k, name
+    if loss.kind == "negative":
+        assert loss.negative_threshold == 0.2, name
+
+
+@pytest.mark.parametrize("scale", [None, "paper"])
+def test_every_cell_at_the_papers_scale(scale: str | None) -> None:
+    for name, expected in EXPECTED.items():
+        config = config_of(name, scale)
+        data, train = config.data, config.train
+        check_method(name, config, expected, expected.weight)
+        assert (data.dataset, data.num_classes) == (expected.dataset, 19 if expected.is_city else 21), name
+        assert (data.split.family, data.split.fraction) == (expected.family, expected.fraction), name
+        assert (data.split.index, data.downscale) == (0, 1), name
+        assert data.crop == expected.crop, name
+        assert data.scales == (0.5, 0.75, 1.0, 1.5, 1.75, 2.0) and data.scale_sampling == "choice", name
+        assert (data.labeled_batch, data.unlabeled_batch) == (8, 0 if expected.method == "supervised" else 8), name
+        assert (config.model.backbone, config.model.pretrained) == (expected.backbone, "imagenet"), name
+        assert (config.optim.lr, config.optim.weight_decay) == (expected.lr, expected.weight_decay), name
+        assert (config.optim.momentum, config.optim.poly_power) == (0.9, 0.9), name
+        assert config.optim.head_lr_multiplier == 1.0 and not config.optim.decay_norm_and_bias, name
+        assert config.loss.supervised == ("ohem" if expected.is_city else "ce"), name
+        assert config.loss.stride == 1, name
+        assert train.steps == expected.steps, name
+        # Validation after whole epochs: every 4th on Cityscapes, every one on VOC.
+        assert train.evaluate_every == expected.steps // expected.epochs * (4 if expected.is_city else 1), name
+        assert expected.steps % expected.epochs == 0, name
+        assert (config.eval.protocol, config.eval.crop, config.eval.combine) == ("sliding", None, "logits"), name
+        assert config.method.name != "cps" or config.method.ramp == 0.0, name
+
+
+@pytest.mark.parametrize("scale", SMALL)
+def test_every_cell_at_a_small_scale(scale: str) -> None:
+    small = SMALL[scale]
+    for name, expected in EXPECTED.items():
+        config = config_of(name, scale)
+        data = config.data
+        half = 0.5 if ".cps_half." in name else 1.0
+        # The factor comes after the scale: half of the scale's weight, not half of the paper's replaced by it.
+        check_method(name, config, expected, small.weight * half)
+        assert data.dataset == ("camvid" if scale == "camvid" else DRAWN[expected.dataset]), name
+        assert data.split.fraction == SMALL_LOW_DATA.get(expected.fraction, expected.fraction), name
+        low_data_family = "clean-nth" if scale == "mini" else "every-nth"
+        assert data.split.family == (low_data_family if expected.fraction in SMALL_LOW_DATA else "every-nth"), name
+        assert (data.crop, data.labeled_batch) == (small.crop, small.batch), name
+        assert (config.train.steps, config.optim.lr) == (small.steps, small.lr), name
+        assert config.optim.weight_decay == 1e-4, name
+        assert config.model.backbone == small.backbone, name
+        assert config.loss.supervised == "ce" and config.eval.protocol == "whole", name
+        if scale == "mini":
+            assert config.model.tiny_depth == {"resnet50": 1, "resnet101": 2}[expected.backbone], name
+
+
+def test_a_cell_at_the_scale_of_camvid_is_the_recipe_for_camvid() -> None:
+    assert config_of("table1.cps_cutmix.r50_1_8", "camvid") == load_config(FOLDER / "base" / "camvid_cps.toml")
+
+
+def test_the_recipes_by_themselves_are_cells() -> None:
+    for name, recipe in {"table1": "cityscapes_cps", "table2": "voc_cps"}.items():
+        assert config_of(f"{name}.cps_cutmix.r101_1_8") == load_config(FOLDER / "base" / f"{recipe}.toml")
+
+
+def test_thresholds_are_those_of_the_appendix() -> None:
+    tables = {"a1": ("table1", T_CITYSCAPES), "a2": ("table2", T_VOC), "a3": ("table3", T_LOW_DATA)}
+    by_name = {experiment.name: experiment for experiment in experiments()}
+    for short, (used_in, rows) in tables.items():
+        settings, used = by_name[f"table_{short}"], by_name[used_in]
+        assert {row.key for row in settings.rows} == set(rows)
+        for row in settings.rows:
+            assert row.of == f"{used_in}.{row.key}"
+            assert tuple(row.values) == tuple(thresholds(experiments(), row)) == rows[row.key]
+            if row.key == "fpl_ael":
+                continue  # no runs yet; its T were compared in the line above
+            resolved = [config_of(f"{row.of}.{column.key}").loss.threshold for column in used.columns]
+            assert tuple(resolved) == rows[row.key]
+    assert by_name["table_a6"].row("fpl_ael").threshold == [0.85, 0.9]
+
+
+def test_printed_numbers_add_up() -> None:
+    for experiment in experiments():
+        values = [value for row in experiment.rows for value in row.values if value != "-"]
+        count, total = PRINTED[experiment.name]
+        assert len(values) == count, experiment.name
+        assert math.isclose(sum(values), total, abs_tol=1e-6), experiment.name
+    assert sum(count for count, _ in PRINTED.values()) == 264
+
+
+def test_printed_improvements_are_those_of_the_numbers_but_for_the_known_errors() -> None:
+    arrows = {name: cell for name, cell in cells().items() if cell.arrow is not None}
+    assert len(arrows) == 24 + 18 + 4 + 9
+    wrong = {}
+    for name, cell in arrows.items():
+        table, row, column = cell.experiment.name, cell.row.over, cell.column.key
+        if table == "table5":
+            table, column = "table1", column.replace("c1", "r50_1")
+        baseline, printed = cells()[f"{table}.{row}.{column}"].printed, cell.printed
+        assert baseline is not None and printed is not None and cell.arrow is not None
+        if round(printed - baseline, 2) != cell.arrow:
+            wrong[name] = (cell.arrow, round(printed - baseline, 2))
+    assert wrong == WRONG_ARROWS
+    # Each of them has its footnote.
+    for name, (printed, right) in wrong.items():
+        notes = " ".join(cells()[name].experiment.table.footnotes)
+        assert f"{printed:.2f}" in notes and f"{right:.2f}" in notes
+
+
+def test_numbers_that_the_paper_prints_twice_are_equal_and_so_are_their_runs() -> None:
+    twice = {
+        "table4.fpl_cps.t090": "table1.fpl_cps.r50_1_16",
+        "table4.fpl_cps.t085": "table5.t085.c1_16",
+        "table4.fpl_cps.t095": "table5.t095.c1_16",
+        "table5.t095.c1_32": "table1.fpl_cps.r50_1_32",
+        "table5.t090.c1_16": "table1.fpl_cps.r50_1_16",
+        "table5.t090.c1_8": "table1.fpl_cps.r50_1_8",
+        "table_a5.fpl_cps.n_1": "table2.fpl_cps.r50_1_16",
+    }
+    for row in ("cps_cutmix", "fpl_cps_cutmix"):
+        twice |= {f"table_a4.{row}.c1_{n}": f"table1.{row}.r101_1_{n}" for n in (16, 8, 4)}
+    for one, other in twice.items():
+        assert cells()[one].printed == cells()[other].printed is not None
+        for scale in SCALES:
+            assert cells(scale)[one].recipes == cells(scale)[other].recipes, (one, scale)
+    for name in ("table4.fpl_cps.t085", "table4.fpl_cps.t099"):
+        assert cells()[name].recipes != cells()["table4.fpl_cps.t090"].recipes
+
+
+@pytest.mark.parametrize(
+    ("scale", "without", "all_rows"), [(None, 86, 158), ("paper", 86, 158), ("mini", 86, 158), ("camvid", 44, 75)]
+)
+def test_number_of_runs(scale: str | None, without: int, all_rows: int) -> None:
+    # Paper, per seed: 32 + 24 + 8 of Tables 1-3; 5 of Table 4; 4 of Table 5; 6 of A4; 4 of A5; 3 of Figure A6.
+    assert 32 + 24 + 8 + 5 + 4 + 6 + 4 + 3 == 86
+    # Controls: four rows of 8, 6 and 4 columns. CamVid has one backbone and one data set.
+    assert 86 + 4 * (8 + 6 + 4) == 158
+    found = cells(scale).values()
+    assert len(distinct_runs(found)) == all_rows
+    assert len(distinct_runs(cell for cell in found if cell.row.role != "control")) == without
+
+
+def test_two_seeds_are_twice_the_runs() -> None:
+    resolver = Resolver(FOLDER / "base", seeds=(0, 1))
+    found = [cell for experiment in experiments() for cell in resolver.cells(experiment)]
+    runs = distinct_runs(found)
+    assert len(runs) == 2 * 158
+    assert sorted({run.config.seed for run in runs}) == [0, 1]
+
+
+def test_mini_runs_some_cells_in_groups_of_workers() -> None:
+    launch = read_scale(FOLDER / "scale" / "mini.toml").launch
+    for pattern in launch["gang"]:
+        runs = [run for run in distinct_runs(cells("mini").values(), {"gang": [pattern]}) if run.gang]
+        assert runs, f"{pattern} fits no run"
+    gang = [run for run in distinct_runs(cells("mini").values(), launch) if run.gang]
+    assert len(gang) <= 12
+    # The same runs stand in other tables too: whoever asks first, they are for a group.
+    timed = {f"table_a6.{row}.{data}" for row in ("cps_cutmix", "fpl_cps_cutmix") for data in ("cityscapes", "voc")}
+    assert {*timed, "table1.cps_cutmix.r101_1_8"} <= {name for run in gang for name in run.cells}
+
+
+def test_the_run_that_measures_noise_exists() -> None:
+    assert read_scale(FOLDER / "scale" / "mini.toml").shown["noise"] in EXPECTED
+
+
+def test_k_of_one_has_no_threshold() -> None:
+    base = cells()["table1.weight_only.r50_1_16"]
+    other = Resolver(FOLDER / "base", overrides=["loss.threshold=0.5"]).cells(base.experiment)
+    (same,) = [cell for cell in other if cell.name == base.name]
+    assert same.recipes == base.recipes
+    (fuzzy,) = [cell for cell in other if cell.name == "table1.fpl_cps.r50_1_16"]
+    assert fuzzy.recipes != cells()[fuzzy.name].recipes
+
+
+FOOTNOTE_OVERRIDE = re.compile(r"(?:((?:table|figure)[a-z0-9_]*\.\S+) )?((?:[a-z_]+\.[a-z_.]+=\S+ ?)+)")
+
+
+def overrides_in(text: str) -> list[tuple[str, list[str]]]:
+    found = FOOTNOTE_OVERRIDE.findall(text)
+    return [(cell, [item.rstrip(".,;:") for item in settings.split()]) for cell, settings in found]
+
+
+def test_overrides_in_footnotes_work() -> None:
+    seen = 0
+    for experiment in experiments():
+        notes = [*experiment.table.footnotes, *(row.note for row in experiment.rows)]
+        for name, settings in (item for note in notes for item in overrides_in(note)):
+            seen += 1
+            changed = {cell.name: cell for cell in Resolver(FOLDER / "base", overrides=settings).cells(experiment)}
+            pattern = re.compile(name.replace(".", r"\.").replace("*", "[^.]*") + r"(\..*)?") if name else None
+            meant = [cell for cell in changed.values() if cell.configs and (not pattern or pattern.match(cell.name))]
+            assert meant, (experiment.name, name)
+            assert any(cell.recipes != cells()[cell.name].recipes for cell in meant), (experiment.name, settings)
+    assert seen >= 20
+
+
+def test_scales_say_what_they_prove() -> None:
+    shown = {name: read_scale(FOLDER / "scale" / f"{name}.toml").shown for name in ("paper", "mini", "camvid")}
+    assert {name: table["comparable"] for name, table in shown.items()} == {
+        "paper": True,
+        "mini": False,
+        "camvid": False,
+    }
+    assert all(table["proves"] and table["proves_not"] for name, table in shown.items() if name != "paper")
+    paper = read_scale(FOLDER / "scale" / "paper.toml")
+    assert (paper.layer, paper.where) == ({}, ())
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "tables").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_file_refuses_an_unknown_key_by_its_name(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / path.name
+    for old, new in (('number = "', 'nmuber = "'), ("values = ", "valeus = "), ("header = ", "haeder = ")):
+        text = path.read_text(encoding="utf-8")
+        if old not in text:
+            continue
+        copy.write_text(text.replace(old, new, 1), encoding="utf-8")
+        with pytest.raises(FplError) as caught:
+            load_experiments(tmp_path)
+        assert caught.value.where == str(copy)
+        assert new.partition(" ")[0] in caught.value.what

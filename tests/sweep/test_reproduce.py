@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fpl import load_results
+from fpl.config.compose import recipe_digest, run_id, validate
+from fpl.config.schema import RunConfig
+from fpl.errors import FplError
+from fpl.store.compact import compact, compare
+from fpl.store.read import Results
+from fpl.store.write import failure_path, run_path
+from fpl.sweep.inputs import make_inputs
+from fpl.sweep.job import Job, JobResult, run_job
+from fpl.sweep.noise import measure_noise
+from fpl.sweep.prepare import Places, pin
+from fpl.sweep.reproduce import Account, Execution, carry_out
+from fpl.sweep.suite import Wanted
+from fpl.sweep.view import View
+
+
+def changed(config: RunConfig, **sections: dict[str, object]) -> RunConfig:
+    tree = config.model_dump(mode="json")
+    for section, values in sections.items():
+        tree[section] |= values
+    return validate(tree)
+
+
+def wanted(config: RunConfig, *cells: str) -> Wanted:
+    return Wanted(recipe_digest(config.model_dump(mode="json")), config, list(cells))
+
+
+def reproduce(runs: list[Wanted], places: Places, *, retry_failed: bool = False) -> Account:
+    execution = Execution(local=True)
+    return carry_out(
+        runs, places, execution, estimate=lambda run: 1.0, retry_failed=retry_failed, say=lambda text: None
+    )
+
+
+def test_a_run_in_the_store_is_never_trained_again(config: RunConfig, places: Places) -> None:
+    runs = [wanted(config), wanted(changed(config, loss={"threshold": 0.8}))]
+    first = reproduce(runs[:1], places)
+    written = run_path(places.out, first.done[0]).stat().st_mtime_ns
+    second = reproduce(runs, places)
+    assert second.before == first.done and len(second.results) == 1
+    assert run_path(places.out, first.done[0]).stat().st_mtime_ns == written
+    third = reproduce(runs, places)
+    assert sorted(third.before) == sorted(second.done) and not third.results
+
+
+def test_the_store_answers_by_recipe(config: RunConfig, places: Places) -> None:
+    run = wanted(config)
+    reproduce([run], places)
+    frame = load_results(places.out).runs
+    assert list(frame["recipe"]) == [run.recipe]
+    assert frame["run_id"][0] == run_id(pin(config, places)[0])
+
+
+def test_a_failed_run_is_reported_and_the_others_go_on(config: RunConfig, places: Places) -> None:
+    diverging = wanted(changed(config, optim={"lr": 1e30}))
+    runs = [diverging, wanted(config)]
+    account = reproduce(runs, places)
+    assert len(account.done) == 1
+    failed = account.failed[0]
+    assert "diverged" in failed.reason and "step 2" in failed.reason
+    recorded = Results(places.out).failures
+    assert list(recorded["recipe"]) == [diverging.recipe] and list(recorded["reason"]) == [failed.reason]
+    assert "Traceback" in Path(recorded["log"][0]).read_text()
+    again = reproduce(runs, places)
+    assert again.failed_before == [failed.run_id] and not again.results
+    retried = reproduce(runs, places, retry_failed=True)
+    assert [result.run_id for result in retried.failed] == [failed.run_id]
+
+
+def test_success_takes_the_failure_off_the_record(config: RunConfig, places: Places) -> None:
+    pinned, *_ = pin(config, places)
+    path = failure_path(places.out, run_id(pinned))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"anything")
+    account = reproduce([wanted(config)], places, retry_failed=True)
+    assert len(account.done) == 1 and not path.exists()
+
+
+def test_a_worker_that_sees_other_data_refuses(config: RunConfig, places: Places) -> None:
+    pinned, *_ = pin(config, places)
+    other = changed(config, loss={"threshold": 0.8})
+    job = Job.of(other, run_id(pinned), places)
+    result = run_job(job)
+    assert result.status == "failed" and "planned as" in result.reason
+    assert not run_path(places.out, run_id(pinned)).exists()
+
+
+def test_noise_of_a_deterministic_machine_is_zero(config: RunConfig, places: Places) -> None:
+    run = wanted(config, "table.row.column")
+    account = measure_noise(run, 2, places, Execution(local=True), estimate=lambda run: 1.0, say=lambda text: None)
+    assert len(account.results) == 2
+    noise = Results(places.out).noise
+    assert list(noise["repeat"]) == [0, 1] and set(noise["recipe"]) == {run.recipe}
+    assert noise["miou_whole_last"].nunique() == 1 and noise["miou_whole_last"].notna().all()
+    # The repetitions answer for no cell.
+    assert not run_path(places.out, noise["run_id"][0]).exists()
+
+
+def test_compacted_store_reads_the_same(config: RunConfig, places: Places, tmp_path: Path) -> None:
+    reproduce([wanted(config), wanted(changed(config, loss={"threshold": 0.8}))], places)
+    assert compact(places.out, tmp_path / "published") == 2
+    before, after = Results(places.out), Results(tmp_path / "published")
+    for name in ("runs", "history", "classes", "fuzziness", "failures", "noise"):
+        pd.testing.assert_frame_equal(getattr(before, name), getattr(after, name))
+    assert (compare(before.runs, after.runs, "miou_whole_last") == 0).all()
+    shifted = after.runs.assign(miou_whole_last=after.runs["miou_whole_last"] + [0.5, 0.0])
+    assert sorted(compare(before.runs, shifted, "miou_whole_last")) == pytest.approx([0.0, 0.5])
+
+
+def test_inputs_are_made_once(config: RunConfig, places: Places, tmp_path: Path) -> None:
+    fresh = replace(places, splits_root=tmp_path / "lists", weights_dir=tmp_path / "weights")
+    said: list[str] = []
+    thirds = changed(config, data={"split": {"fraction": "1/3"}})
+    make_inputs([config, thirds], fresh, said.append)
+    assert len(said) == 1 and "2 splits" in said[0]
+    assert pin(config, fresh)[0] == pin(config, places)[0]
+    make_inputs([config, thirds], fresh, said.append)
+    assert len(said) == 1
+
+
+def test_view_prints_a_line_per_run_with_the_time_left() -> None:
+    stream = io.StringIO()
+    with View({"a": 10.0, "b": 30.0, "c": 60.0}, {"a": 5, "b": 5, "c": 5}, before=7, stream=stream) as view:
+        assert view.remaining() is None
+        view.started("a")
+        view.reported("a", 5, {"miou": 12.5})
+        view._began -= 20.0  # twenty seconds for a tenth of the work
+        view.ended(JobResult("a", "done", metrics={"miou_whole_last": 12.5, "miou_whole_best": 13.0}))
+        assert view.remaining() == pytest.approx(180.0, rel=0.01)
+        view.started("b")
+        view.ended(JobResult("b", "failed", "out of memory"))
+    first, second = stream.getvalue().splitlines()
+    assert first.startswith("[ 8/10]  a  mIoU 12.50 (best 13.00)") and first.endswith("left 3:00")
+    assert "FAILED: out of memory" in second
+
+
+def test_unknown_launch_key_is_refused() -> None:
+    with pytest.raises(FplError, match="worker"):
+        Execution.of_scale({"worker": 3})
+    assert Execution.of_scale({"gang": ["a.b"], "gang_workers": 4}, threads=None, workers=2) == Execution(
+        gang_workers=4, workers=2
+    )

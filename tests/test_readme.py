@@ -1,0 +1,41 @@
+"""The pandas examples of the README run as they stand there, on the committed results."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    text = (ROOT / "README.md").read_text().partition("## Results in pandas")[2]
+    block = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert block
+    monkeypatch.chdir(ROOT)
+    found: dict[str, Any] = {}
+    exec(block[1], found)
+    return found
+
+
+def test_examples_show_what_they_say(names: dict[str, Any]) -> None:
+    per_class, by_t, beside, cost = names["per_class"], names["by_t"], names["beside"], names["cost"]
+    assert ("synthetic_city", "fpl") in per_class.columns and ("synthetic_voc", "ce") in per_class.columns
+    assert "pole" in per_class.index and per_class.max().max() <= 100
+    assert {0.5, 0.75, 0.85, 0.9, 0.95, 0.99} <= set(by_t.index) and (by_t["count"] >= 1).all()
+    assert beside.loc["fpl_cps", ("printed", "r50_1_16")] == pytest.approx(69.71)
+    ours = names["runs"].query("`data.split.fraction` == '1/16' and `loss.threshold` == 0.9")["miou_whole_best"]
+    assert min(abs(ours - beside.loc["fpl_cps", ("ours", "r50_1_16")])) < 0.005
+    assert cost.loc["supervised"].max() < cost.loc["cps"].min()
+
+
+def test_frames_fit_together(names: dict[str, Any]) -> None:
+    runs, results = names["runs"], names["results"]
+    for frame in (results.history, results.classes, results.fuzziness):
+        assert set(frame["run_id"]) <= set(runs["run_id"])
+    assert isinstance(results.failures, pd.DataFrame) and results.failures.empty
