@@ -3,7 +3,7 @@
     python benchmarks/flops.py
 
 1. GFLOP of a forward pass per megapixel and parameters of every network, counted by torch's FlopCounterMode on the
-   built network (on the meta device: nothing is computed), beside `fpl.sweep.layers`.
+   built network (on the meta device: nothing is computed), beside `fpl.sweep.convolutions`.
 2. Bytes that the operations of each loss read and write per pixel and class, forward and backward: `PIXEL_BYTES` and
    `LABEL_BYTES` of `fpl.sweep.cost`.
 3. What the seconds per epoch of the paper's Table A6 say about a V100: `V100` of `fpl.sweep.speed`.
@@ -24,8 +24,8 @@ from fpl.config.schema import ModelConfig
 from fpl.losses import PixelLoss, cross_entropy, ohem_cross_entropy
 from fpl.losses.pixel import KINDS
 from fpl.models import build_network
+from fpl.sweep.convolutions import RESNET_BLOCKS, RESNET_WIDTHS, Layer, layers_of
 from fpl.sweep.cost import LABEL_BYTES, PIXEL_BYTES, TRAINED
-from fpl.sweep.layers import RESNET_BLOCKS, RESNET_WIDTHS, Layer, layers_of
 from fpl.text import table
 
 SIDE = 1024

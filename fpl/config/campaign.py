@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fpl.config.cells import Cell, Resolver
-from fpl.config.compose import ScaleFile, read_scale, scale_path
 from fpl.config.experiment import Experiment, load_experiments
+from fpl.config.layers import ScaleFile, read_scale, scale_path
 from fpl.errors import FplError
 
 # Folders of `experiments/`.

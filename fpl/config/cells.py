@@ -14,19 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fpl.config.compose import (
-    ScaleFile,
-    apply_overrides,
-    apply_scale,
-    flatten,
-    known_keys,
-    merge,
-    parse_override,
-    read_base,
-    recipe_digest,
-    validate,
-)
+from fpl.config.compose import known_keys, validate
 from fpl.config.experiment import Column, Experiment, Printed, Row
+from fpl.config.identity import recipe_digest
+from fpl.config.layers import ScaleFile, apply_overrides, apply_scale, flatten, merge, parse_override, read_base
 from fpl.config.schema import MethodConfig, RunConfig
 from fpl.errors import FplError
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fpl.config.compose import read_tables
+from fpl.config.layers import read_tables
 from fpl.errors import FplError
 
 # What a table's numbers are: mIoU in percent, seconds per epoch, or the T that a cell of another table uses.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fpl.config.cells import Cell
-from fpl.config.compose import ScaleFile
 from fpl.config.experiment import Column, Experiment, Row
+from fpl.config.layers import ScaleFile
 from fpl.report.lookup import Lookup, Record
 from fpl.report.statistics import mean, sample_std
 from fpl.report.verdict import Verdict

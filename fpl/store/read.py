@@ -11,7 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fpl.config.compose import flatten, recipe_digest
+from fpl.config.identity import recipe_digest
+from fpl.config.layers import flatten
 from fpl.errors import FplError
 from fpl.store.schema import CLASSES, FAILURES, FUZZINESS, HISTORY, METRICS, NOISE, RUNS, SCHEMAS
 

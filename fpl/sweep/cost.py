@@ -13,7 +13,7 @@ from functools import lru_cache
 from fpl.config.schema import CpsConfig, ModelConfig, RunConfig
 from fpl.data.spec import SPECS
 from fpl.errors import FplError
-from fpl.sweep.layers import Layer, layers_of
+from fpl.sweep.convolutions import Layer, layers_of
 
 # A trained pass costs a forward pass and twice as much backwards.
 TRAINED = 3

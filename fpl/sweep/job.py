@@ -13,7 +13,8 @@ from typing import Any, Literal, Protocol, TextIO
 
 import torch
 
-from fpl.config.compose import recipe_digest, validate
+from fpl.config.compose import validate
+from fpl.config.identity import recipe_digest
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import read_run

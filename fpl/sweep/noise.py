@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from fpl.config.compose import run_id
+from fpl.config.identity import run_id
 from fpl.store.schema import METRICS, NOISE
 from fpl.store.write import run_path, write_table
 from fpl.sweep.prepare import Places, pin

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fpl.config.checks import warnings_of
-from fpl.config.compose import run_id
+from fpl.config.identity import run_id
 from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
 from fpl.data.preflight import check_data, pin_data

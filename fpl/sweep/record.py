@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 import fpl
-from fpl.config.compose import canonical
+from fpl.config.identity import canonical
 from fpl.errors import FplError
 from fpl.store.write import write_run
 from fpl.sweep.prepare import Prepared

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fpl.config.compose import run_id
+from fpl.config.identity import run_id
 from fpl.errors import FplError
 from fpl.store.write import failure_path, run_path
 from fpl.sweep.job import Job, JobResult, run_serially

@@ -193,12 +193,12 @@ class _Relay(tune.Callback):  # type: ignore[misc]
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial's process died and will be replaced."""
-        job = self._lost(trial)
+        job = self._lost(trial, trials)
         self.watcher.note(f"{job.run_id}: its process died ({self.reasons[job.run_id]}); another will continue it")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial's process died and Tune gave the trial up."""
-        self._lost(trial)
+        self._lost(trial, trials)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Tune looked around; if there has been nothing to see for long, say so."""
@@ -218,13 +218,16 @@ class _Relay(tune.Callback):  # type: ignore[misc]
         self.results[result.run_id] = result
         self.watcher.ended(result)
 
-    def _lost(self, trial: Any) -> Job:
+    def _lost(self, trial: Any, trials: list[Any]) -> Job:
         job = self._job(trial)
         self.losses[job.run_id] += 1
         self.reasons[job.run_id] = _reason(_error(trial))
-        # What the workers of a dead trial held would stay reserved until this process ends.
-        if placement_group := self._groups.pop(trial.trial_id, ""):
-            release(placement_group)
+        # What the workers of a dead trial held would stay reserved until this process ends. A trial that was just
+        # handed a process of an earlier one has not said yet what that holds: then whatever no running trial holds.
+        running = {other.trial_id for other in trials if other.status == "RUNNING"}
+        own = [key for key in self._groups if key == trial.trial_id]
+        for key in own or [key for key in self._groups if key not in running]:
+            release(self._groups.pop(key))
         return job
 
     def give_up(self) -> None:
@@ -255,7 +258,7 @@ def _reason(error: BaseException | None) -> str:
     if isinstance(error, ray.exceptions.NodeDiedError) or "node died" in text.lower():
         return "its node is gone"
     if isinstance(error, ray.exceptions.RayActorError):
-        return "killed, or ended by an error outside of Python (the kernel's log may tell)"
+        return "killed, or ended by an error outside of Python"
     return text.strip().splitlines()[-1]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fpl.config.compose import canonical
+from fpl.config.identity import canonical
 from fpl.config.schema import OptimConfig, RunConfig
 from fpl.data.batches import Batch, make_loader
 from fpl.data.read import Images

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from fpl.config.checks import warnings_of, worker_problem
-from fpl.config.compose import canonical, digest, load_config, parse_override, run_id, validate, without_effect
+from fpl.config.compose import load_config, validate, without_effect
+from fpl.config.identity import canonical, digest, run_id
+from fpl.config.layers import parse_override
 from fpl.errors import FplError
 
 BASE = """

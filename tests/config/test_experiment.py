@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from fpl.config.cells import Cell, Resolver, multiply
-from fpl.config.compose import load_config, read_scale
+from fpl.config.compose import load_config
 from fpl.config.experiment import load_experiment, load_experiments, thresholds
+from fpl.config.layers import read_scale
 from fpl.errors import FplError
 
 RECIPE = """

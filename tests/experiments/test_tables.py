@@ -11,8 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from fpl.config.cells import Cell, Resolver
-from fpl.config.compose import load_config, read_scale
+from fpl.config.compose import load_config
 from fpl.config.experiment import Experiment, load_experiments, thresholds
+from fpl.config.layers import read_scale
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.sweep.suite import distinct_runs

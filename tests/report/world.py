@@ -8,7 +8,7 @@ from typing import Any
 
 from fpl.config.campaign import Campaign, load_campaign
 from fpl.config.cells import Cell
-from fpl.config.compose import canonical, digest
+from fpl.config.identity import canonical, digest
 from fpl.config.schema import RunConfig
 from fpl.store.read import Results
 from fpl.store.write import write_failure, write_run, write_table

@@ -17,6 +17,7 @@ from fpl.losses.pixel import KINDS
 from fpl.methods import METHODS, Clock, Method
 from fpl.models import build_network
 from fpl.sweep.calibrate import _batch
+from fpl.sweep.convolutions import Layer, layers_of
 from fpl.sweep.cost import (
     IMAGE_SIZES,
     KEPT_STEPS,
@@ -33,7 +34,6 @@ from fpl.sweep.cost import (
     step_work,
     validation_work,
 )
-from fpl.sweep.layers import Layer, layers_of
 from fpl.sweep.speed import CPU_CORE, CostModel, Measured, Speed, read_calibration, write_calibration
 from fpl.train import checkpoint
 from fpl.train.evaluate import window_starts

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fpl.cli_plan import plan as command
 from fpl.config.campaign import Campaign, load_campaign
-from fpl.config.compose import canonical
+from fpl.config.identity import canonical
 from fpl.config.schema import ModelConfig
 from fpl.data.splits import split_folder
 from fpl.store.write import failure_path, write_failure, write_run

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from fpl import load_results
-from fpl.config.compose import recipe_digest, run_id, validate
+from fpl.config.compose import validate
+from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.compact import compact, compare

@@ -1,0 +1,70 @@
+"""What makes two runs the same run: the canonical form of a configuration, its digests, its name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fpl.config.layers import flatten
+from fpl.config.schema import RunConfig
+from fpl.errors import FplError
+
+# Raised when the meaning of a key changes: results of the old meaning must not answer for the new one.
+SCHEMA_VERSION = 1
+
+# Filled in from the data at hand: they pin a run to its inputs and are no part of its recipe.
+PINS = ("data.version", "data.split.labeled", "data.split.unlabeled", "model.pretrained_sha256")
+
+
+def canonical(config: RunConfig) -> str:
+    """The configuration as JSON with sorted keys: equal text means equal run."""
+    tree = {"schema": SCHEMA_VERSION, **config.model_dump(mode="json")}
+    return json.dumps(tree, sort_keys=True, separators=(",", ":"))
+
+
+def digest(config: RunConfig) -> str:
+    """First 16 hex digits of the SHA-256 of the canonical form."""
+    return hashlib.sha256(canonical(config).encode()).hexdigest()[:16]
+
+
+def recipe_digest(tree: Mapping[str, Any]) -> str:
+    """Digest of a configuration without its pins (`PINS`): what two runs of one recipe on different data share.
+
+    Args:
+        tree: `RunConfig.model_dump(mode="json")`, or the JSON of `canonical` as nested tables.
+    """
+    flat = {key: value for key, value in flatten(tree).items() if key not in PINS and key != "schema"}
+    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def run_id(config: RunConfig) -> str:
+    """The run's identity: readable words, then 8 digits of the digest (`camvid-cps-fpl-lite0-1_8-s0-3fa91c02`).
+
+    Raises:
+        FplError: The split's digests are not filled in: lists of equal length could be confused.
+    """
+    split = config.data.split
+    if split.labeled is None or split.unlabeled is None:
+        raise FplError(
+            "the run has no identity before its split is read",
+            where="data.split",
+            hint="call fpl.data.splits.resolve_split(config, splits_root) first",
+        )
+    backbone = {"resnet50": "r50", "resnet101": "r101", "efficientnet_lite0": "lite0"}.get(
+        config.model.backbone, config.model.backbone
+    )
+    method: str = config.method.name
+    if config.method.name == "cps" and config.method.cutmix:
+        method += "cutmix"
+    kind = [config.loss.kind.replace("+", "_")] if method != "supervised" else []
+    words = [
+        config.data.dataset,
+        method,
+        *kind,
+        backbone,
+        split.fraction.replace("/", "_"),
+        f"s{config.seed}",
+    ]
+    return "-".join([*words, digest(config)[:8]])

@@ -1,0 +1,207 @@
+"""TOML files, scales and overrides as layers of nested tables that are put over each other."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fpl.errors import FplError
+
+# Tables of an experiment file that are prose for its reader or steer the composition, not the run.
+ABOUT, INHERIT = "about", "inherit"
+# Of a scale file: how it is shown, how its runs are launched, and layers that depend on what it is put over.
+SCALE, LAUNCH, WHERE = "scale", "launch", "where"
+
+Tree = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ScaleFile:
+    """A scale: sizes and steps that are put over a recipe without changing its structure.
+
+    Attributes:
+        path: Where it was read.
+        layer: What it sets in every recipe.
+        where: (conditions, layer) pairs: the layer is put over recipes that have one of the values of every condition.
+        shown: Its `[scale]` table: name, notes for the head of each table and defaults of the commands.
+        launch: Its `[launch]` table: how runs are launched; nothing of it changes a result.
+        origins: Where each dotted key was set.
+    """
+
+    path: Path
+    layer: Tree
+    where: tuple[tuple[dict[str, list[Any]], Tree], ...]
+    shown: Tree
+    launch: Tree
+    origins: dict[str, str]
+
+
+def read_base(path: Path, origins: dict[str, str] | None = None) -> Tree:
+    """A recipe's nested tables, what it inherits included; `origins` collects where each dotted key was set.
+
+    Raises:
+        FplError: A missing or malformed file.
+    """
+    return _read_layer(path, (), {} if origins is None else origins)
+
+
+def read_tables(path: Path) -> Tree:
+    """A TOML file as nested tables, without inheritance.
+
+    Raises:
+        FplError: A missing or malformed file.
+    """
+    return _read_toml(path)[0]
+
+
+def read_scale(path: Path) -> ScaleFile:
+    """Read a scale file.
+
+    Raises:
+        FplError: A missing or malformed file, or a `[[where]]` without conditions.
+    """
+    origins: dict[str, str] = {}
+    layer = _read_layer(path, (), origins, scale=True)
+    shown, launch = layer.pop(SCALE, {}), layer.pop(LAUNCH, {})
+    where = []
+    for entry in layer.pop(WHERE, []):
+        conditions = flatten(entry.pop("when", {}))
+        if not conditions:
+            raise FplError("a [[where]] needs conditions", where=str(path), hint='when = { data.dataset = "voc" }')
+        listed = {key: value if isinstance(value, list) else [value] for key, value in conditions.items()}
+        where.append((listed, entry))
+    return ScaleFile(path, layer, tuple(where), shown, launch, origins)
+
+
+def scale_path(config_path: Path, scale: str) -> Path:
+    """File of a scale given by name (in the nearest `scale/` folder above `config_path`) or by its own path."""
+    if scale.endswith(".toml"):
+        return Path(scale)
+    folders = [parent / "scale" for parent in config_path.resolve().parents]
+    for folder in folders:
+        if (candidate := folder / f"{scale}.toml").is_file():
+            return candidate
+    known = sorted(file.stem for folder in folders if folder.is_dir() for file in folder.glob("*.toml"))
+    raise FplError(
+        f"no scale {scale!r} above {config_path}",
+        where="--scale",
+        hint=f"known here: {', '.join(known) or 'none'}; or give the path of a TOML file",
+    )
+
+
+def apply_scale(tree: Tree, scale: ScaleFile, origins: dict[str, str] | None = None) -> None:
+    """Put a scale over a recipe's tree, in place. Its conditions look at the recipe before the scale."""
+    before = flatten(tree)
+    merge(tree, scale.layer)
+    for conditions, layer in scale.where:
+        if all(before.get(key) in values for key, values in conditions.items()):
+            merge(tree, layer)
+    if origins is not None:
+        origins |= scale.origins
+
+
+def apply_overrides(tree: Tree, overrides: Iterable[str], origins: dict[str, str] | None = None) -> None:
+    """Put `section.key=value` texts over a tree, in place."""
+    for key, value in map(parse_override, overrides):
+        merge(tree, _nested(key, value))
+        if origins is not None:
+            origins[key] = f"override {key}"
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split `section.key=value`; the value is TOML where it parses (`[64, 64]`, `0.9`, `true`), else a string."""
+    key, separator, value = text.partition("=")
+    key = key.strip()
+    if not separator or not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", key):
+        raise FplError(f"{text!r} is no override", hint="overrides look like loss.threshold=0.85 or data.crop=[64,64]")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value.strip()
+
+
+def merge(base: Tree, top: Mapping[str, Any]) -> None:
+    """Put `top` over `base` in place, table by table."""
+    for key, value in top.items():
+        below = base.get(key)
+        if isinstance(below, dict) and isinstance(value, Mapping):
+            # Keys of one method mean nothing to another: a new name starts from nothing.
+            if key == "method" and value.get("name", below.get("name")) != below.get("name"):
+                below.clear()
+            merge(below, value)
+        else:
+            base[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys: `{"loss": {"kind": "fpl"}}` becomes `{"loss.kind": "fpl"}`."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str], *, scale: bool = False) -> Tree:
+    """One file, of a recipe or a scale, on top of what it inherits; `origins` collects where each key was set."""
+    resolved = path.resolve()
+    if resolved in above:
+        chain = " -> ".join(str(step) for step in [*above, resolved])
+        raise FplError(f"files inherit from each other in a circle: {chain}", where=str(path))
+    own, text = _read_toml(path, f"inherited by {above[-1]}" if above else "")
+    own.pop(ABOUT, None)
+    if above and not scale:
+        # A recipe that builds on a scale's sizes inherits neither how the scale is shown and launched nor its cases.
+        for key in (SCALE, LAUNCH, WHERE):
+            own.pop(key, None)
+    parents = own.pop(INHERIT, [])
+    tree: Tree = {}
+    for parent in [parents] if isinstance(parents, str) else parents:
+        merge(tree, _read_layer(path.parent / str(parent), (*above, resolved), origins, scale=scale))
+    merge(tree, own)
+    lines = _line_numbers(text)
+    for key in flatten(own):
+        origins[key] = f"{path}:{lines[key]}" if key in lines else str(path)
+    return tree
+
+
+def _read_toml(path: Path, where: str = "") -> tuple[Tree, str]:
+    """Tables and text of a TOML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FplError(
+            f"cannot read {path}: {error.strerror}", where=where, hint="give the path of a TOML file"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise FplError(f"not a UTF-8 text file: {error.reason}", where=str(path)) from None
+    try:
+        return tomllib.loads(text), text
+    except tomllib.TOMLDecodeError as error:
+        raise FplError(f"not valid TOML: {error}", where=str(path)) from None
+
+
+def _nested(key: str, value: Any) -> Tree:
+    *sections, leaf = key.split(".")
+    tree: Tree = {leaf: value}
+    for section in reversed(sections):
+        tree = {section: tree}
+    return tree
+
+
+def _line_numbers(text: str) -> dict[str, int]:
+    """Line of each `key = value` in a TOML text, by dotted key. Inline tables count as their own line."""
+    found: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[([\w.\-]+)\]", line):
+            table = header[1] + "."
+        elif entry := re.match(r"\s*([\w.\-]+)\s*=", line):
+            found.setdefault(table + entry[1], number)
+    return found
