@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -73,6 +74,7 @@ def plan(
     from fpl.config.campaign import load_campaign
     from fpl.config.weights import default_folder
     from fpl.sweep.capacity import capacity
+    from fpl.sweep.execution import Execution
     from fpl.sweep.needs import Paths
     from fpl.sweep.plan import make_plan
 
@@ -88,7 +90,7 @@ def plan(
         "concurrency": concurrency,
         "threads": threads,
     }
-    launch = {**campaign.scale.launch, **{key: value for key, value in given.items() if value is not None}}
+    launch = asdict(Execution.of_scale(campaign.scale.launch, **given))
     weights = weights or default_folder(data_root, [config for cell in campaign.all_cells for config in cell.configs])
     folders = Paths(out or Path("runs") / campaign.scale_name, data_root, splits, weights)
     # Where Ray would be joined and not started, this machine says nothing about what there is.

@@ -15,9 +15,11 @@ from fpl.errors import FplError
 
 if TYPE_CHECKING:
     from fpl.config.campaign import Campaign
+    from fpl.sweep.execution import Execution
+    from fpl.sweep.needs import Paths
     from fpl.sweep.plan import Plan
     from fpl.sweep.prepare import Places
-    from fpl.sweep.reproduce import Account, Execution
+    from fpl.sweep.reproduce import Account
 
 NOISE = "noise"
 
@@ -59,7 +61,7 @@ def reproduce(
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes per run of gang and train.")] = None,
     gpus_per_worker: Annotated[float | None, typer.Option(min=0.0, help="GPUs that each process holds.")] = None,
-    cpus_per_worker: Annotated[float | None, typer.Option(min=0.0, help="CPUs that each process holds.")] = None,
+    cpus_per_worker: Annotated[float | None, typer.Option(min=0.01, help="CPUs that each process holds.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="all that fit")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of each process.")] = None,
     loader_workers: Annotated[int | None, typer.Option(min=0, help="Processes that read images.")] = None,
@@ -74,21 +76,24 @@ def reproduce(
 
     from fpl.config.campaign import load_campaign
     from fpl.config.weights import default_folder
+    from fpl.sweep.execution import Execution
+    from fpl.sweep.needs import Paths
 
     overrides = [name for name in names or [] if "=" in name]
     tables = [name for name in names or [] if "=" not in name]
     noise = NOISE in tables
-    campaign = load_campaign(experiments, scale, [name for name in tables if name != NOISE], seeds, controls, overrides)
-    out = out or Path("runs") / campaign.scale_name
-    if publish is None and not (tables or overrides or seeds or controls is not None):
+    if noise and len(tables) > 1:
+        raise FplError("noise goes alone: the scale says which run is repeated", where=" ".join(tables))
+    campaign = load_campaign(experiments, scale, [] if noise else tables, seeds, controls, overrides)
+    if noise:
+        campaign = load_campaign(experiments, scale, [_noise_cell(campaign)], 1, controls, overrides)
+    # Only the whole campaign in its usual place replaces what has been published of it.
+    if publish is None and out is None and not (tables or overrides or seeds or controls is not None):
         publish = Path("results") / campaign.scale_name
-
-    from fpl.sweep.prepare import Places
-    from fpl.sweep.reproduce import Execution
-
+    out = out or Path("runs") / campaign.scale_name
     configs = [config for cell in campaign.all_cells for config in cell.configs]
     weights = weights or default_folder(data_root, configs)
-    places = Places(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
+    folders = Paths(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
     execution = Execution.of_scale(
         campaign.scale.launch,
         local=local or None,
@@ -102,11 +107,17 @@ def reproduce(
         loader_workers=loader_workers,
         checkpoint_every=checkpoint_every,
     )
+    plan = _plan(campaign, folders, execution)
+
+    # Only now: torch takes seconds to load, and a plan that cannot be carried out is refused before.
+    from fpl.sweep.prepare import Places
+
+    places = Places(folders.out, folders.data_root, folders.splits_root, folders.weights_dir)
     with interruptible("nothing is lost: the same command continues"):
         if noise:
-            account = _noise(campaign, places, execution, repeats)
+            account = _noise(plan, places, execution, repeats)
         else:
-            account = _carry_out(campaign, places, execution, retry_failed)
+            account = _carry_out(plan, places, execution, retry_failed)
     failed = _say_what_failed(account, out)
     if not noise:
         _show(campaign, account, places, publish)
@@ -114,18 +125,7 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _carry_out(campaign: Campaign, places: Places, execution: Execution, retry_failed: bool) -> Account:
-    from fpl.sweep.inputs import make_inputs
-    from fpl.sweep.reproduce import carry_out
-
-    plan = _plan(campaign, places, execution)
-    if not plan.wanted:
-        print("no cell of these needs a run")
-    make_inputs([run.config for run in plan.wanted], places, _say)
-    return carry_out(plan.wanted, places, execution, estimate=plan.seconds, retry_failed=retry_failed, say=_say)
-
-
-def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
+def _plan(campaign: Campaign, folders: Paths, execution: Execution) -> Plan:
     """What there is to do; refuses before anything is trained if a part of it cannot start.
 
     Raises:
@@ -136,7 +136,7 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
 
     # What a cluster holds is known when it has been joined: `Cluster.check` asks it.
     has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
-    plan = make_plan(campaign, places, has, asdict(execution))
+    plan = make_plan(campaign, folders, has, asdict(execution))
     if plan.blocked:
         listed = [f"{count} runs: {reason}" for reason, count in plan.obstacles.items()]
         raise FplError(
@@ -146,25 +146,37 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
     return plan
 
 
-def _noise(campaign: Campaign, places: Places, execution: Execution, repeats: int) -> Account:
+def _carry_out(plan: Plan, places: Places, execution: Execution, retry_failed: bool) -> Account:
+    from fpl.sweep.inputs import make_inputs
+    from fpl.sweep.reproduce import carry_out
+
+    if not plan.wanted:
+        print("no cell of these needs a run")
+    make_inputs([run.config for run in plan.wanted], places, _say)
+    return carry_out(plan.wanted, places, execution, estimate=plan.seconds, retry_failed=retry_failed, say=_say)
+
+
+def _noise_cell(campaign: Campaign) -> str:
+    cell = str(campaign.scale.shown.get(NOISE, ""))
+    if not cell:
+        where = str(campaign.scale.path)
+        raise FplError("the scale names no run to repeat", where=where, hint='[scale] noise = "TABLE.ROW.COLUMN"')
+    return cell
+
+
+def _noise(plan: Plan, places: Places, execution: Execution, repeats: int) -> Account:
     from fpl.sweep.inputs import make_inputs
     from fpl.sweep.noise import measure_noise
 
-    cell = str(campaign.scale.shown.get("noise", ""))
-    plan = _plan(campaign, places, execution)
-    wanted = [run for run in plan.wanted if cell in run.cells]
-    if not wanted:
-        raise FplError(
-            f"the scale's noise cell {cell!r} is none of the cells asked for",
-            where=str(campaign.scale.path),
-            hint='[scale] noise = "TABLE.ROW.COLUMN"',
-        )
-    make_inputs([wanted[0].config], places, _say)
-    return measure_noise(wanted[0], repeats, places, execution, estimate=plan.seconds, say=_say)
+    (run,) = plan.wanted
+    make_inputs([run.config], places, _say)
+    return measure_noise(run, repeats, places, execution, estimate=plan.seconds, say=_say)
 
 
 def _say_what_failed(account: Account, out: Path) -> bool:
-    """Name the runs that failed, now or before; whether there are any."""
+    """Name the runs that failed or were left, now or before; whether there are any."""
+    for result in account.unfinished:
+        print(f"not finished: {result.run_id}: {result.reason or 'stopped'}", file=sys.stderr)
     for result in account.failed:
         print(f"failed: {result.run_id}: {result.reason} (log: {out / 'logs' / result.run_id}.log)", file=sys.stderr)
     if account.failed_before:
@@ -173,7 +185,7 @@ def _say_what_failed(account: Account, out: Path) -> bool:
             f"tries them: {', '.join(account.failed_before)}",
             file=sys.stderr,
         )
-    return bool(account.failed or account.failed_before)
+    return bool(account.failed or account.failed_before or account.unfinished)
 
 
 def _show(campaign: Campaign, account: Account, places: Places, publish: Path | None) -> None:
@@ -195,7 +207,7 @@ def _show(campaign: Campaign, account: Account, places: Places, publish: Path | 
     else:
         sys.stdout.write(console_text(grids, summary))
     done = len(account.before)
-    trained = len(account.results) - len(account.failed)
+    trained = len(account.done) - done
     print(f"{done} runs were done before, {trained} trained now; store: {places.out}")
     if publish is None:
         return
@@ -211,17 +223,20 @@ def _publish(account: Account, places: Places, publish: Path) -> str:
 
     from fpl.files import write_atomic
     from fpl.store.compact import compact
+    from fpl.store.read import Results
     from fpl.sweep.environment import environment
 
     place = publish / "ENVIRONMENT"
-    if account.results or not place.exists():
-        command = " ".join(["fpl", *sys.argv[1:]])
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        text = environment(command, account.seconds, len(account.results), device)
+    ours = {(run, when) for run, when in Results(places.out).runs[["run_id", "finished_at"]].itertuples(index=False)}
+    theirs = {(run, when) for run, when in Results(publish).runs[["run_id", "finished_at"]].itertuples(index=False)}
+    if not place.exists() or not theirs <= ours or account.results:
         for line in _compare(places.out, publish):
             print(line)
-        write_atomic(place, text.encode())
-    compact(places.out, publish)
+        command = " ".join(["fpl", *sys.argv[1:]])
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        write_atomic(place, environment(command, account.seconds, len(account.results), device).encode())
+    failed = [*account.failed_before, *(result.run_id for result in account.failed)]
+    compact(places.out, publish, keep={*account.done, *failed})
     return place.read_text(encoding="utf-8")
 
 

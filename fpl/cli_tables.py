@@ -19,7 +19,10 @@ Format = Literal["terminal", "md", "tex", "html", "csv"]
 def tables(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="TABLE, TABLE.ROW or TABLE.ROW.COLUMN, with wildcards.", show_default="all"),
+        typer.Argument(
+            help="TABLE, TABLE.ROW or TABLE.ROW.COLUMN, with wildcards; section.key=value overrides of the runs.",
+            show_default="all tables",
+        ),
     ] = None,
     scale: Annotated[str, typer.Option(help="Scale of the runs: experiments/scale/NAME.toml.")] = "mini",
     results: Annotated[
@@ -39,8 +42,11 @@ def tables(
     from fpl.report.grid import build_grids
     from fpl.report.summary import summarize
 
-    campaign = load_campaign(experiments, scale, names or (), seeds, controls)
+    overrides = [name for name in names or [] if "=" in name]
+    tables = [name for name in names or [] if "=" not in name]
+    campaign = load_campaign(experiments, scale, tables, seeds, controls, overrides)
     store = _store(results, campaign.scale_name)
+    print(f"results: {store.folder if store else 'none yet'}", file=sys.stderr)
     grids = build_grids(campaign, store)
     summary = summarize(grids, store)
     if to is None and format == "terminal":

@@ -25,6 +25,8 @@ ALLOWED = {
 }
 COMMON = {"errors", "files", "text"}
 HEAVY = {"torch", "torchvision", "ray", "timm"}
+# Everything else runs without Ray.
+RAY_FILES = {"sweep/cluster.py", "sweep/tune_driver.py", "sweep/search.py"}
 LIGHT_LAYERS = ("config", "store", "report")
 
 
@@ -61,6 +63,20 @@ def test_light_layers_do_without_torch_and_ray(layer: str) -> None:
 def test_every_layer_is_listed() -> None:
     folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders == set(ALLOWED)
+
+
+def test_ray_is_known_to_the_launchers_and_the_driver_alone() -> None:
+    for path in sorted(ROOT.rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        if name not in RAY_FILES and not name.startswith("sweep/launch/"):
+            assert not {module.split(".")[0] for module in imports(path)} & {"ray"}, path
+
+
+@pytest.mark.parametrize("module", ["fpl.sweep.job", "fpl.sweep.cluster"])
+def test_a_run_does_without_ray(module: str) -> None:
+    program = f"import sys, {module}; print('ray' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "False"
 
 
 @pytest.mark.parametrize("module", ["fpl", "fpl.cli", "fpl.config", "fpl.store", "fpl.report.results"])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fpl.config.cells import Cell, Resolver
+from fpl.config.cells import Cell, Resolver, chosen
 from fpl.config.experiment import Experiment, load_experiments
 from fpl.config.layers import ScaleFile, read_scale, scale_path
 from fpl.errors import FplError
@@ -69,7 +69,7 @@ def load_campaign(
         names: `TABLE`, `TABLE.ROW` or `TABLE.ROW.COLUMN`, each part with wildcards; empty for all.
         seeds: Runs per cell; None: what the scale says.
         controls: Whether the suite's own control rows are there; None: what the scale says.
-        overrides: `section.key=value`, put over every cell.
+        overrides: `section.key=value`, put over every cell asked for, not over the others that arrows are over.
 
     Raises:
         FplError: A missing or broken file, a name that fits nothing, a cell that makes no valid configuration.
@@ -80,7 +80,7 @@ def load_campaign(
     if count < 1:
         raise FplError(f"{count} seeds per cell", where="--seeds", hint="at least 1")
     with_controls = bool(loaded.shown.get("controls", True)) if controls is None else controls
-    resolver = Resolver(folder / BASE, loaded, range(count), with_controls, overrides)
+    resolver = Resolver(folder / BASE, loaded, range(count), with_controls, overrides, names)
     experiments = [item for item in every if not names or any(_names_table(name, item.name) for name in names)]
     tables = {item.name: resolver.cells(item) for item in experiments}
     cells = {table: [cell for cell in found if chosen(cell, names)] for table, found in tables.items()}
@@ -94,16 +94,6 @@ def load_campaign(
         tables,
         {table: found for table, found in cells.items() if found},
         tuple(range(count)),
-    )
-
-
-def chosen(cell: Cell, names: Sequence[str]) -> bool:
-    """Whether one of the names (`TABLE`, `TABLE.ROW`, `TABLE.ROW.COLUMN`, with wildcards) fits; no names fit all."""
-    parts = cell.name.split(".")
-    return not names or any(
-        len(wanted := name.split(".")) <= len(parts)
-        and all(fnmatch.fnmatchcase(part, pattern) for part, pattern in zip(parts, wanted, strict=False))
-        for name in names
     )
 
 

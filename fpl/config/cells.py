@@ -7,6 +7,7 @@ scale, overrides of the command line, and the row's `multiply`.
 from __future__ import annotations
 
 import copy
+import fnmatch
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,16 @@ class Cell:
         return tuple(recipe_digest(config.model_dump(mode="json")) for config in self.configs)
 
 
+def chosen(cell: Cell, names: Sequence[str]) -> bool:
+    """Whether one of the names (`TABLE`, `TABLE.ROW`, `TABLE.ROW.COLUMN`, with wildcards) fits; no names fit all."""
+    parts = cell.name.split(".")
+    return not names or any(
+        len(wanted := name.split(".")) <= len(parts)
+        and all(fnmatch.fnmatchcase(part, pattern) for part, pattern in zip(parts, wanted, strict=False))
+        for name in names
+    )
+
+
 @dataclass
 class Resolver:
     """Turns tables into cells at one scale.
@@ -70,7 +81,8 @@ class Resolver:
         scale: Put over every recipe; None is the paper's scale.
         seeds: Seeds of every cell.
         controls: Whether the suite's own control rows are part of the tables.
-        overrides: `section.key=value`, put over every cell; `method.` keys over the cells whose method knows them.
+        overrides: `section.key=value`, put over the cells of `names`; `method.` keys over those that know them.
+        names: `TABLE`, `TABLE.ROW` or `TABLE.ROW.COLUMN` with wildcards: where overrides go; empty for all cells.
     """
 
     base: Path
@@ -78,7 +90,12 @@ class Resolver:
     seeds: Sequence[int] = (0,)
     controls: bool = True
     overrides: Sequence[str] = ()
+    names: Sequence[str] = ()
     _bases: dict[Path, tuple[dict[str, Any], dict[str, str]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if any(parse_override(text)[0] == "seed" for text in self.overrides):
+            raise FplError("the seeds of a table are no override", where="seed", hint="--seeds N runs seeds 0 to N - 1")
 
     def cells(self, experiment: Experiment) -> list[Cell]:
         """All cells of a table, row by row.
@@ -101,14 +118,15 @@ class Resolver:
             reason = "cited"
         elif row.pending:
             reason = row.pending
-        elif printed is None and row.role != "control" and experiment.table.printed:
+        elif printed is None and row.role != "control" and experiment.table.printed and not row.unprinted:
             reason = "not in the paper"
         elif experiment.table.metric == "threshold":
             reason = "a setting"
         if reason:
             return replace(cell, why_not=reason)
         try:
-            tree, origins = self._tree(experiment, row, column, number)
+            overrides = self.overrides if chosen(cell, self.names) else ()
+            tree, origins = self._tree(experiment, row, column, number, overrides)
             first = validate(tree, origins)
         except FplError as error:
             where = f"{cell.name}, {error.where}" if error.where else cell.name
@@ -117,7 +135,7 @@ class Resolver:
         return replace(cell, configs=tuple(first.model_copy(update={"seed": seed}) for seed in self.seeds))
 
     def _tree(
-        self, experiment: Experiment, row: Row, column: Column, number: int
+        self, experiment: Experiment, row: Row, column: Column, number: int, overrides: Sequence[str]
     ) -> tuple[dict[str, Any], dict[str, str]]:
         dataset = column.dataset or experiment.table.dataset
         path = self.base / f"{dataset}_{row.recipe}.toml"
@@ -135,7 +153,7 @@ class Resolver:
             origins |= dict.fromkeys(flatten(settings), origin)
         if self.scale is not None:
             apply_scale(tree, self.scale, origins)
-        for override in self.overrides:
+        for override in overrides:
             if _concerns(tree, override):
                 apply_overrides(tree, [override], origins)
         # Last: half of the weight stays half of it where the weight is overridden.

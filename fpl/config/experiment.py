@@ -63,6 +63,7 @@ class Row(_Part):
         over: Key of the row that the arrows, printed and measured, are over.
         bold: Keys of the columns that are printed bold.
         of: For a table of T settings: `TABLE.ROW` whose cells use them.
+        unprinted: Whether the row is run although the table has no numbers of it: a baseline that its arrows are over.
         pending: Why the row cannot be run yet; empty if it can.
         source: Where a cited row's numbers come from.
         note: A footnote.
@@ -80,6 +81,7 @@ class Row(_Part):
     over: str = ""
     bold: list[str] = Field(default_factory=list)
     of: str = ""
+    unprinted: bool = False
     pending: str = ""
     source: str = ""
     note: str = ""
@@ -134,7 +136,7 @@ class Experiment(_Part):
         return self
 
     def _check_row(self, row: Row) -> None:
-        ours = row.role == "control" or not self.table.printed
+        ours = row.unprinted or (row.role == "control" or not self.table.printed)
         for name, listed in (("values", row.values), ("arrows", row.arrows)):
             if listed and ours:
                 raise ValueError(f"row {row.key} has {name}, but the paper prints no numbers for it")

@@ -35,7 +35,7 @@ def recipe_digest(tree: Mapping[str, Any]) -> str:
     Args:
         tree: `RunConfig.model_dump(mode="json")`, or the JSON of `canonical` as nested tables.
     """
-    flat = {key: value for key, value in flatten(tree).items() if key not in PINS and key != "schema"}
+    flat = {"schema": SCHEMA_VERSION, **{key: value for key, value in flatten(tree).items() if key not in PINS}}
     return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
 
 

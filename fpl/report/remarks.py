@@ -25,6 +25,7 @@ SAME_DATA = {
     "data.split.labeled": "labeled list",
     "data.split.unlabeled": "unlabeled list",
     "data.version": "version of the data",
+    "model.pretrained_sha256": "file of pretrained weights",
 }
 PROVENANCE = {"torch": "torch", "cuda": "CUDA", "device": "device", "commit": "commit", "fpl_version": "fpl version"}
 
@@ -49,7 +50,10 @@ def scale_notes(scale: Scale) -> list[str]:
     """What tables at this scale can and cannot show; nothing for a comparable one."""
     if scale.comparable:
         return []
-    notes = [f"Scale {scale.name}: its numbers do not measure what the paper's do, so none is judged against them."]
+    notes = [
+        f"Scale {scale.name}: its numbers do not measure what the paper's do, so none is judged against them. "
+        "✓ and ✗ only say whether an improvement has the paper's sign. Overrides in footnotes are for scale paper."
+    ]
     if scale.proves:
         notes.append(f"These tables can show {scale.proves}.")
     if scale.proves_not:
@@ -205,7 +209,9 @@ def _replaced(grid: Grid) -> list[str]:
 def _mixed_provenance(grid: Grid) -> list[str]:
     records = {str(record["run_id"]): record for entry in grid.entries for record in entry.records}
     found = []
-    for name, what in PROVENANCE.items():
+    # Who shares a run changes its seconds, and of its mIoU only the rounding.
+    shares = {"workers": "workers", "threads": "CPU threads"} if grid.experiment.table.metric != "miou" else {}
+    for name, what in (PROVENANCE | shares).items():
         counts = Counter(text(record, name) or "none" for record in records.values())
         if len(counts) > 1:
             listed = ", ".join(f"{value} ({count} run{'s' if count > 1 else ''})" for value, count in counts.items())

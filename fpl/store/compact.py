@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fpl.errors import FplError
 from fpl.files import write_atomic
 from fpl.store.read import with_schema
 from fpl.store.schema import RUNS, SCHEMAS
@@ -27,7 +28,14 @@ def compact(source: Path, target: Path, keep: set[str] | None = None) -> int:
 
     Returns:
         Number of runs.
+
+    Raises:
+        FplError: `source` and `target` are the same folder.
     """
+    if source.resolve() == target.resolve():
+        raise FplError(
+            "results cannot be published into their own store", where=str(target), hint="name another folder"
+        )
     count = 0
     for table in sorted(SCHEMAS, key=lambda name: name == RUNS):
         schema = SCHEMAS[table]

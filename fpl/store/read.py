@@ -122,7 +122,7 @@ def load_results(folder: Path | str) -> Results:
     """Open a folder of results.
 
     Args:
-        folder: For example `results/demo`.
+        folder: For example `results/mini`.
 
     Returns:
         Frames `.runs`, `.history`, `.classes`, `.fuzziness`, `.failures`, `.noise`.
@@ -131,7 +131,7 @@ def load_results(folder: Path | str) -> Results:
         FplError: There is no such folder, or it holds no results.
     """
     path = Path(folder)
-    if not any((path / RUNS).glob("*.parquet")):
+    if not any(any((path / table).glob("*.parquet")) for table in (RUNS, FAILURES)):
         if begun := sorted(folder.name for folder in path.glob("checkpoints/*/")):
             raise FplError(
                 f"no finished run yet, {len(begun)} begun: {', '.join(begun)}",

@@ -101,7 +101,7 @@ class Layout:
         """The layout that `[launch]` of a scale, or what the command line put over it, gives a run.
 
         Args:
-            launch: Keys of `fpl.sweep.reproduce.Execution`; those that are not there take its defaults.
+            launch: Keys of `fpl.sweep.execution.Execution`; those that are not there take its defaults.
             gang: Whether the scale wants the run in a gang.
         """
         cpus, gpus = float(launch.get("cpus_per_worker", 1.0)), float(launch.get("gpus_per_worker", 0.0))

@@ -6,20 +6,20 @@ Importing this module does not import Ray.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
 import secrets
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import fpl
 from fpl.config.weights import WEIGHTS_VARIABLE
 from fpl.data.parallel import core_count
 from fpl.errors import FplError
 from fpl.files import write_atomic
+from fpl.sweep.nodes import Folders, differences, look_around
 from fpl.sweep.prepare import Places
 
 # Jobs, reports and verdicts are small; images never pass through Ray.
@@ -92,29 +92,6 @@ class Node:
         return int(min(rooms) + 1e-6)
 
 
-@dataclass(frozen=True)
-class NodeView:
-    """What one node, or the driver, sees of the folders and software that the runs use.
-
-    Attributes:
-        node: Its address.
-        marker: Content of the file that the driver wrote into the folder of the results; empty if it is not there.
-        writable: Whether it can write there.
-        data: Digest of the names in the folder of the data; empty if there is no such folder.
-        splits: The same of the folder of the split lists.
-        weights: Digest of names and sizes in the folder of the pretrained weights; empty if there is none.
-        versions: Of this package and of torch.
-    """
-
-    node: str
-    marker: str
-    writable: bool
-    data: str
-    splits: str
-    weights: str
-    versions: str
-
-
 class Cluster:
     """The Ray cluster that this process is connected to.
 
@@ -170,15 +147,16 @@ class Cluster:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        marker, content = f".fpl-check-{secrets.token_hex(8)}", secrets.token_hex(16)
+        folders = Folders(places.out, places.data_root, places.splits_root, places.weights_dir)
+        marker = f".fpl-check-{secrets.token_hex(8)}"
         path = places.out / marker
-        write_atomic(path, content.encode())
+        write_atomic(path, secrets.token_hex(16).encode())
         try:
-            expected = look_around("this process", places, marker)
+            expected = look_around("this process", folders, marker)
             look = ray.remote(num_cpus=0, max_retries=0)(look_around)
             answers = [
                 look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False)).remote(
-                    node.address, places, marker
+                    node.address, folders, marker
                 )
                 for node in nodes
             ]
@@ -192,7 +170,7 @@ class Cluster:
                         problems.append(f"node {node.address}: no answer ({_first_line(error)})")
         finally:
             path.unlink(missing_ok=True)
-        problems += [problem for view in views for problem in differences(expected, view, places)]
+        problems += [problem for view in views for problem in differences(expected, view, folders)]
         if problems:
             raise FplError(
                 "\n".join(problems),
@@ -224,57 +202,6 @@ def runs_at_once(nodes: list[Node], slots: Slots) -> int:
     return room // slots.workers
 
 
-def look_around(node: str, places: Places, marker: str) -> NodeView:
-    """What the node that runs this sees.
-
-    Args:
-        node: Its address, for messages.
-        places: Folders of the runs.
-        marker: Name of a file in the folder of the results.
-    """
-    import torch
-
-    try:
-        content = (places.out / marker).read_text()
-    except OSError:
-        content = ""
-    return NodeView(
-        node=node,
-        marker=content,
-        writable=bool(content) and os.access(places.out, os.W_OK),
-        data=_names_digest(places.data_root),
-        splits=_names_digest(places.splits_root),
-        weights=_names_digest(places.weights_dir, sizes=True) if places.weights_dir else "",
-        versions=f"fpl {fpl.__version__} (source {_source_digest()}), torch {torch.__version__}",
-    )
-
-
-def differences(expected: NodeView, found: NodeView, places: Places) -> list[str]:
-    """What keeps a node from carrying runs out, one line each.
-
-    Args:
-        expected: What the driver sees.
-        found: What the node sees.
-        places: The folders, for the message.
-    """
-    problems = []
-    if found.marker != expected.marker:
-        problems.append(f"the folder of results {places.out} is another one there: a file written here is not seen")
-    elif not found.writable:
-        problems.append(f"cannot write to the folder of results {places.out}")
-    for what, folder, ours, theirs in (
-        ("data", places.data_root, expected.data, found.data),
-        ("splits", places.splits_root, expected.splits, found.splits),
-        ("pretrained weights", places.weights_dir, expected.weights, found.weights),
-    ):
-        if ours != theirs:
-            state = "holds other files there" if theirs else "does not exist there"
-            problems.append(f"the folder of {what} {folder} {state}")
-    if found.versions != expected.versions:
-        problems.append(f"has {found.versions} instead of {expected.versions}")
-    return [f"node {found.node}: {problem}" for problem in problems]
-
-
 @contextlib.contextmanager
 def ray_session(address: str | None, *, cpus: float | None = None, gpus: float | None = None) -> Iterator[Cluster]:
     """Connect to Ray, or start it on this machine; on leaving, end only what was started and restore the environment.
@@ -297,7 +224,7 @@ def ray_session(address: str | None, *, cpus: float | None = None, gpus: float |
             return
         # Ray reads how to authenticate when it is imported, which may have been before.
         ray._raylet.Config.initialize("")
-        quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "include_dashboard": False}
+        quiet: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False, "include_dashboard": False}
         if address is None:
             here = {"num_cpus": cpus or core_count(), "num_gpus": gpus, "object_store_memory": OBJECT_STORE_BYTES}
             ray.init(address="local", **here, **quiet)
@@ -312,15 +239,25 @@ def ray_session(address: str | None, *, cpus: float | None = None, gpus: float |
 def _connect(address: str, quiet: dict[str, Any]) -> None:
     import ray
 
+    hint = (
+        "start one with `ray start --head`; if it asks for a token, set RAY_AUTH_MODE=token and the token here too, "
+        "otherwise RAY_AUTH_MODE=disabled"
+    )
     try:
+        if address != "auto":
+            _knock(address)
         ray.init(address=address, **{key: value for key, value in quiet.items() if key != "include_dashboard"})
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise FplError(
-            f"no Ray cluster answers: {_first_line(error)}",
-            where=address,
-            hint="start one with `ray start --head`; if it asks for a token, set RAY_AUTH_MODE=token and the token "
-            "here too, otherwise RAY_AUTH_MODE=disabled",
-        ) from None
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise FplError(f"no Ray cluster answers: {_first_line(error)}", where=address, hint=hint) from None
+
+
+def _knock(address: str) -> None:
+    """Ray itself would knock for minutes where nobody listens."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdigit():
+        raise ValueError("an address is HOST:PORT, or auto")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=5):
+        pass
 
 
 def authentication() -> dict[str, str]:
@@ -351,24 +288,6 @@ def absolute(places: Places) -> Places:
         places.splits_root.absolute(),
         Path(weights).absolute() if weights else None,
     )
-
-
-def _source_digest() -> str:
-    """Eight hex digits over the package's source files: the version number alone does not change with every edit."""
-    found = hashlib.sha256()
-    root = Path(fpl.__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        found.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
-    return found.hexdigest()[:8]
-
-
-def _names_digest(folder: Path, *, sizes: bool = False) -> str:
-    """Digest of what lies directly in a folder, hidden files aside; empty if there is no such folder."""
-    if not folder.is_dir():
-        return ""
-    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    lines = [f"{path.name} {path.stat().st_size}" if sizes and path.is_file() else path.name for path in entries]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _count(number: float, word: str) -> str:

@@ -32,7 +32,7 @@ def environment(command: str, seconds: float, trained: int, device: torch.device
     lines = {
         "command": command,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "wall time": f"{duration(seconds)} for {trained} runs",
+        "wall time": f"{duration(seconds)} for the {trained} runs of the last call",
         "commit": where["commit"] or "unknown (not a checkout)",
         "machine": f"{where['device']}, {core_count()} cores, {memory:.0f} GiB memory",
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",

@@ -19,7 +19,7 @@ from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import read_run
 from fpl.store.write import run_path, write_failure
-from fpl.sweep.local import LostWorkerError, Report, StoppedError, run_local
+from fpl.sweep.local import BusyError, LostWorkerError, Report, StoppedError, run_local
 from fpl.sweep.prepare import Places
 from fpl.train.runtime import Verdict
 from fpl.train.state import LoopOptions
@@ -71,8 +71,9 @@ class JobResult:
 
     Attributes:
         run_id: Which.
-        status: `done`: its row is in the store; `failed`: its reason is; `stopped`: it was told to.
-        reason: Why it failed; empty otherwise.
+        status: `done`: its row is in the store; `failed`: its reason is; `stopped`: it was told to, or another
+            process has it.
+        reason: Why it failed or was left to another process; empty otherwise.
         metrics: Metrics of the finished run (mIoU in percent) and `train_seconds`.
     """
 
@@ -107,6 +108,8 @@ def run_job(job: Job, on_report: Report | None = None) -> JobResult:
             _run(job, on_report, stream)
         except StoppedError:
             return JobResult(job.run_id, "stopped")
+        except BusyError as error:
+            return JobResult(job.run_id, "stopped", error.what)  # whoever trains it records how it ends
         except LostWorkerError:
             stream.write(traceback.format_exc())
             raise  # no failure of the run: whoever launched it decides whether it is continued

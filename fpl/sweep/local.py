@@ -37,6 +37,10 @@ class StoppedError(FplError):
     """Whoever launched the run told it to stop at a report; its checkpoint is kept."""
 
 
+class BusyError(FplError):
+    """Another process is training the same run."""
+
+
 class LostWorkerError(TrainingError):
     """Another worker of the run is gone; why is for that one to say."""
 
@@ -201,7 +205,7 @@ def _lock(folder: CheckpointFolder, workers: Workers, patience: float) -> Iterat
     try:
         lock.acquire(timeout=patience)
     except filelock.Timeout:
-        raise FplError(
+        raise BusyError(
             "another process is training this run", where=str(folder.folder), hint="wait for it, or give another --out"
         ) from None
     try:

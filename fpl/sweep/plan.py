@@ -64,7 +64,7 @@ class Plan:
         to_make: Kind -> names of inputs that are not there and `fpl reproduce` makes before it trains.
         to_download: Networks whose weights are not there and are downloaded when the first run starts.
         capacity: What there is for runs; None where Ray will say so at start.
-        launch: How runs are launched: keys of `fpl.sweep.reproduce.Execution`.
+        launch: How runs are launched: keys of `fpl.sweep.execution.Execution`.
         gpu_model: Cost of runs on GPUs.
         cpu_model: Cost of runs on CPU cores.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import platform
 import subprocess
@@ -18,6 +17,7 @@ import fpl
 from fpl.config.identity import canonical
 from fpl.errors import FplError
 from fpl.store.write import write_run
+from fpl.sweep.capacity import processor_name
 from fpl.sweep.prepare import Prepared
 from fpl.train.evaluate import constant_miou, scores
 from fpl.train.runtime import Workers
@@ -84,7 +84,7 @@ def class_rows(choice: str, confusion: NDArray[np.int64], names: Sequence[str], 
 
 def provenance(device: torch.device) -> dict[str, str | None]:
     """Versions and hardware, for the footnotes of tables."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
     return {
         "finished_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "device": name,
@@ -94,14 +94,6 @@ def provenance(device: torch.device) -> dict[str, str | None]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda if device.type == "cuda" else None,
     }
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _commit() -> str | None:

@@ -3,65 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
-from fpl.config.identity import run_id
-from fpl.errors import FplError
+from fpl.config.identity import recipe_digest, run_id
+from fpl.store.read import Results
 from fpl.store.write import failure_path, run_path
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, run_serially
 from fpl.sweep.prepare import Places, pin
 from fpl.sweep.suite import Wanted
 from fpl.sweep.view import View
-
-Launcher = Literal["inline", "gang", "train"]
-
-
-@dataclass(frozen=True)
-class Execution:
-    """How runs are carried out; none of it enters their identity.
-
-    Attributes:
-        local: Without Ray, one after the other in this process.
-        address: Of a running Ray cluster; None starts Ray on this machine.
-        launcher: How runs are launched; runs that the scale wants in a gang go there in any case.
-        workers: Processes per run of the launchers `gang` and `train`.
-        gang_workers: Processes per run that the scale wants in a gang.
-        cpus_per_worker: CPUs that each of them holds.
-        gpus_per_worker: GPUs that each of them holds.
-        concurrency: Runs at once; None: as many as fit.
-        threads: CPU threads of each worker.
-        loader_workers: Processes that read images, per worker.
-        checkpoint_every: Steps between checkpoints.
-        max_failures: How often a run whose process died is taken up again.
-    """
-
-    local: bool = False
-    address: str | None = None
-    launcher: Launcher = "inline"
-    workers: int = 1
-    gang_workers: int = 2
-    cpus_per_worker: float = 1.0
-    gpus_per_worker: float = 0.0
-    concurrency: int | None = None
-    threads: int = 1
-    loader_workers: int = 0
-    checkpoint_every: int = 500
-    max_failures: int = 2
-
-    @classmethod
-    def of_scale(cls, launch: Mapping[str, Any], **changes: Any) -> Execution:
-        """The scale's `[launch]`, with the changes that are not None.
-
-        Raises:
-            FplError: A key that is none of `Execution`'s.
-        """
-        wanted = {key: value for key, value in launch.items() if key != "gang"}
-        if unknown := set(wanted) - set(cls.__dataclass_fields__):
-            known = ", ".join(["gang", *cls.__dataclass_fields__])
-            raise FplError(f"[launch] has no key {sorted(unknown)[0]}", where="scale file", hint=f"known: {known}")
-        return cls(**{**wanted, **{key: value for key, value in changes.items() if value is not None}})
 
 
 @dataclass
@@ -84,6 +36,11 @@ class Account:
     def done(self) -> list[str]:
         """Ids of all runs that are in the store."""
         return [*self.before, *(key for key, result in self.results.items() if result.status == "done")]
+
+    @property
+    def unfinished(self) -> list[JobResult]:
+        """Runs that another process has, or that were stopped."""
+        return [result for result in self.results.values() if result.status == "stopped"]
 
     @property
     def failed(self) -> list[JobResult]:
@@ -137,6 +94,8 @@ def carry_out(
             estimates[identity] = estimate(run)
     if not estimates:
         return account
+    if other := _done_on_other_inputs([*gangs, *others], places):
+        say(f"{other} of these runs are in the store with other data, splits or weights: they are trained anew")
     # Long runs first: at the end no core waits for one of them.
     for jobs in (gangs, others):
         jobs.sort(key=lambda job: -estimates[job.run_id])
@@ -149,6 +108,12 @@ def carry_out(
             account.results = _on_ray(gangs, others, places, execution, view, say)
     account.seconds = time.monotonic() - began
     return account
+
+
+def _done_on_other_inputs(jobs: list[Job], places: Places) -> int:
+    """How many of the runs to be trained the store already has under other pins."""
+    done = set(Results(places.out).runs["recipe"])
+    return sum(recipe_digest(job.config) in done for job in jobs)
 
 
 def _on_ray(

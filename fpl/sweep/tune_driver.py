@@ -25,7 +25,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from fpl.errors import FplError
 from fpl.store.write import run_path
-from fpl.sweep.cluster import Cluster, Slots, absolute, capacity_words, environment
+from fpl.sweep.cluster import Cluster, Slots, absolute, environment
 from fpl.sweep.job import Job, JobResult, Watcher, fail, finished
 from fpl.sweep.launch.gang import GangTrial
 from fpl.sweep.launch.group import release
@@ -47,8 +47,9 @@ SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
-# Seconds without any news after which the user is told, and told again after twice as long.
-SILENCE = 120.0
+# Seconds without any news after which the user is told, and told again after twice as long: while no run has a process
+# or workers, and while runs are at work, which may validate and save only now and then.
+IDLE_SILENCE, BUSY_SILENCE = 120.0, 3600.0
 
 
 def run_on_ray(
@@ -156,13 +157,13 @@ class _Relay(tune.Callback):  # type: ignore[misc]
         self.losses: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}
         self._groups: dict[str, str] = {}
-        self._news, self._patience = time.monotonic(), SILENCE
+        self._news, self._told = time.monotonic(), 0.0
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles it into a file that nobody reads
 
     def _job(self, trial: Any) -> Job:
-        self._news, self._patience = time.monotonic(), SILENCE
+        self._news, self._told = time.monotonic(), 0.0
         index: int = trial.config["index"]
         return self.jobs[index]
 
@@ -203,15 +204,16 @@ class _Relay(tune.Callback):  # type: ignore[misc]
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Tune looked around; if there has been nothing to see for long, say so."""
         silent = time.monotonic() - self._news
-        if silent < self._patience:
+        inline = self.slots.launcher == "inline"
+        at_work = sum(trial.status == "RUNNING" and (inline or trial.trial_id in self._groups) for trial in trials)
+        if silent < max(2 * self._told, BUSY_SILENCE if at_work else IDLE_SILENCE):
             return
-        self._patience = 2 * silent
+        self._told = silent
         free = ray.available_resources()
-        running = sum(trial.status == "RUNNING" for trial in trials)
         self.watcher.note(
-            f"no news for {duration(silent)}: {running} of {len(self.jobs)} trials have a process, a run needs "
+            f"no news for {duration(silent)}: {at_work} of {len(self.jobs)} runs are at work; a run needs "
             f"{self.slots.words()}, free are {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs of "
-            f"{capacity_words(self.cluster.nodes)}; logs of the runs are in {self.jobs[0].log.parent}"
+            f"{self.cluster.describe()}; logs of the runs are in {self.jobs[0].log.parent}"
         )
 
     def _end(self, result: JobResult) -> None:
@@ -257,7 +259,7 @@ def _reason(error: BaseException | None) -> str:
         return "the machine ran out of memory"
     if isinstance(error, ray.exceptions.NodeDiedError) or "node died" in text.lower():
         return "its node is gone"
-    if isinstance(error, ray.exceptions.RayActorError):
+    if isinstance(error, ray.exceptions.RayActorError) and "creation task" not in text:
         return "killed, or ended by an error outside of Python"
     return text.strip().splitlines()[-1]
 
@@ -272,6 +274,9 @@ def _only_what_matters() -> Iterator[None]:
         "ray.tune.execution.tune_controller": logging.CRITICAL,
         "ray.tune.tune": logging.CRITICAL,
         "ray.tune.execution.insufficient_resources_manager": logging.ERROR,
+        # How fast or how often Tune writes its own state, which nobody reads.
+        "ray.tune.execution.experiment_state": logging.ERROR,
+        "ray.tune.utils.util": logging.ERROR,
     }
     before = {name: logging.getLogger(name).level for name in levels}
     for name, level in levels.items():

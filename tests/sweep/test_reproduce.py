@@ -15,11 +15,12 @@ from fpl.errors import FplError
 from fpl.store.compact import compact, compare
 from fpl.store.read import Results
 from fpl.store.write import failure_path, run_path
+from fpl.sweep.execution import Execution
 from fpl.sweep.inputs import make_inputs
 from fpl.sweep.job import Job, JobResult, run_job
 from fpl.sweep.noise import measure_noise
 from fpl.sweep.prepare import Places, pin
-from fpl.sweep.reproduce import Account, Execution, carry_out
+from fpl.sweep.reproduce import Account, carry_out
 from fpl.sweep.suite import Wanted
 from fpl.sweep.view import View
 
@@ -147,6 +148,12 @@ def test_view_prints_a_line_per_run_with_the_time_left() -> None:
 def test_unknown_launch_key_is_refused() -> None:
     with pytest.raises(FplError, match="worker"):
         Execution.of_scale({"worker": 3})
-    assert Execution.of_scale({"gang": ["a.b"], "gang_workers": 4}, threads=None, workers=2) == Execution(
-        gang_workers=4, workers=2
-    )
+    assert Execution.of_scale({"gang": ["a.b"], "gang_workers": 4}, threads=None) == Execution(gang_workers=4)
+
+
+def test_workers_where_runs_have_one_process_are_refused() -> None:
+    with pytest.raises(FplError, match="--workers: 3 workers per run"):
+        Execution.of_scale({}, workers=3)
+    with pytest.raises(FplError, match="--local"):
+        Execution.of_scale({"launcher": "train"}, workers=3, local=True)
+    assert Execution.of_scale({}, workers=3, launcher="gang").workers == 3

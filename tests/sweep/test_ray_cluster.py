@@ -1,0 +1,283 @@
+"""What fits onto a cluster, what its nodes must see, and what a mailbox hands out: all without starting Ray."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fpl.config.schema import RunConfig
+from fpl.errors import FplError
+from fpl.store.read import Results
+from fpl.sweep.cluster import (
+    Cluster,
+    Node,
+    Slots,
+    absolute,
+    environment,
+    ray_session,
+    runs_at_once,
+)
+from fpl.sweep.job import JobResult
+from fpl.sweep.launch.mailbox import Ended, Entered, Mailbox, Report
+from fpl.sweep.nodes import Folders, NodeView, differences, look_around
+from fpl.sweep.prepare import Places
+from tests.sweep.ray_support import Recorder, job_of
+
+
+def node(cpus: float, gpus: float = 0) -> Node:
+    return Node("id", "10.0.0.1", cpus, gpus)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "slots", "expected"),
+    [
+        ([node(2)], Slots("inline"), 2),
+        ([node(2)], Slots("gang", workers=2), 1),
+        ([node(3), node(3)], Slots("gang", workers=2), 3),
+        ([node(3), node(3)], Slots("gang", workers=2, cpus_per_worker=2), 1),
+        ([node(16, 1), node(64, 4)], Slots("inline", cpus_per_worker=8, gpus_per_worker=1), 5),
+        ([node(16, 1)], Slots("inline", cpus_per_worker=1, gpus_per_worker=0.2), 5),
+        ([node(1)], Slots("inline", cpus_per_worker=0.1), 10),
+    ],
+)
+def test_as_many_runs_at_once_as_there_is_room_for(nodes: list[Node], slots: Slots, expected: int) -> None:
+    assert runs_at_once(nodes, slots) == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "slots", "message"),
+    [
+        (
+            [node(1), node(1)],
+            Slots("inline", cpus_per_worker=2),
+            r"asked for 1 worker with 2 CPUs and 0 GPUs; available: 2 CPUs, 0 GPUs on 2 nodes, room for 0 such workers",
+        ),
+        (
+            [node(8, 3)],
+            Slots("train", workers=4, gpus_per_worker=1),
+            r"asked for 4 workers with 1 CPU and 1 GPU each; available: 8 CPUs, 3 GPUs on 1 node, room for 3 such",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_there_is(nodes: list[Node], slots: Slots, message: str) -> None:
+    with pytest.raises(FplError, match=message):
+        runs_at_once(nodes, slots)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"launcher": "inline", "workers": 2}, "2 workers cannot share a run in one process"),
+        ({"launcher": "gang", "workers": 0}, "a run needs workers"),
+        ({"launcher": "gang", "workers": 2, "gpus_per_worker": 0.5}, r"0.5 GPUs for each of 2 workers"),
+    ],
+)
+def test_senseless_slots_are_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(FplError, match=message):
+        Slots(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Folders:
+    for name in ("out", "data/synthetic_city", "splits/synthetic_city", "weights"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "weights" / "resnet50_v1c.pth").write_bytes(b"12345")
+    (tmp_path / "out" / "marker").write_text("written by the driver")
+    return Folders(tmp_path / "out", tmp_path / "data", tmp_path / "splits", tmp_path / "weights")
+
+
+def test_a_node_that_sees_the_same_is_accepted(shared: Folders) -> None:
+    driver, other = look_around("driver", shared, "marker"), look_around("10.0.0.2", shared, "marker")
+    assert differences(driver, other, shared) == []
+
+
+def test_a_node_that_sees_something_else_is_named_with_the_folder(shared: Folders, tmp_path: Path) -> None:
+    driver = look_around("driver", shared, "marker")
+    # The same paths on a node of its own: an empty folder of results, other data, no splits, another weights file.
+    local = tmp_path / "local"
+    for name in ("out", "data/synthetic_voc", "weights"):
+        (local / name).mkdir(parents=True)
+    (local / "weights" / "resnet50_v1c.pth").write_bytes(b"1234")
+    there = Folders(local / "out", local / "data", local / "splits", local / "weights")
+    found = dataclasses.replace(look_around("10.0.0.2", there, "marker"), versions="fpl 0.0.9 (source 0), torch 2.9")
+    assert differences(driver, found, shared) == [
+        f"node 10.0.0.2: the folder of results {shared.out} is another one there: a file written here is not seen",
+        f"node 10.0.0.2: the folder of data {shared.data} holds other files there",
+        f"node 10.0.0.2: the folder of splits {shared.splits} does not exist there",
+        f"node 10.0.0.2: the folder of pretrained weights {shared.weights} holds other files there",
+        f"node 10.0.0.2: has fpl 0.0.9 (source 0), torch 2.9 instead of {driver.versions}",
+    ]
+
+
+def test_a_node_that_cannot_write_is_named(shared: Folders) -> None:
+    driver = NodeView("driver", "m", True, "d", "s", "w", "v")
+    found = dataclasses.replace(driver, node="10.0.0.3", writable=False)
+    assert differences(driver, found, shared) == [f"node 10.0.0.3: cannot write to the folder of results {shared.out}"]
+
+
+def test_folders_are_made_absolute_with_the_weights_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FPL_WEIGHTS", "w")
+    found = absolute(Places(Path("results/demo"), Path("data"), Path("splits")))
+    assert found == Places(tmp_path / "results/demo", tmp_path / "data", tmp_path / "splits", tmp_path / "w")
+
+
+def test_the_environment_is_put_back_and_the_users_settings_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FPL_TEST_KEPT", "user")
+    with environment({"FPL_TEST_KEPT": "ours", "FPL_TEST_ADDED": "ours"}):
+        assert (os.environ["FPL_TEST_KEPT"], os.environ["FPL_TEST_ADDED"]) == ("user", "ours")
+    assert os.environ["FPL_TEST_KEPT"] == "user"
+    assert "FPL_TEST_ADDED" not in os.environ
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:10001"])
+def test_an_address_where_no_cluster_answers_is_refused(address: str) -> None:
+    with pytest.raises(FplError, match="no Ray cluster answers"), ray_session(address):
+        raise AssertionError
+
+
+SOON, NOW = 1.0, 0.0
+
+
+def test_a_job_goes_through_the_mailbox() -> None:
+    box = Mailbox(attempts=3)
+    box.post("run", b"job")
+    group = box.enter("pg")
+    assert box.next_event(NOW) == Entered("pg", again=False)
+    assert box.fetch(group, NOW) == b"job"
+    box.report(group, 2, {"miou": 1.0})
+    assert box.verdict(group, NOW) is None
+    assert box.next_event(NOW) == Report(2, {"miou": 1.0})
+    box.answer("go")
+    assert box.verdict(group, NOW) == "go"
+    box.end(group, {"run_id": "run", "status": "done"})
+    assert box.next_event(NOW) == Ended({"run_id": "run", "status": "done"})
+    assert box.fetch(group, NOW) == "wait"
+    box.close()
+    assert box.fetch(group, SOON) == "leave"
+
+
+def test_an_unfinished_job_is_handed_to_the_next_group_a_limited_number_of_times() -> None:
+    box = Mailbox(attempts=2)
+    box.post("run", b"job")
+    first = box.enter("one")
+    assert box.fetch(first, NOW) == b"job"
+    box.report(first, 2, {})
+    second = box.enter("two")
+    # Whatever is left of the first group is sent away, and what it says no longer counts.
+    assert (box.fetch(first, SOON), box.verdict(first, SOON)) == ("leave", "stop")
+    box.end(first, {"run_id": "run", "status": "done"})
+    assert box.fetch(second, NOW) == b"job"
+    box.lost(second, "rank 0 of 2: lost another worker")
+    third = box.enter("three")
+    assert box.fetch(third, NOW) == "wait"
+    events = [box.next_event(NOW) for _ in range(5)]
+    assert events == [
+        Entered("one"),
+        Report(2, {}),
+        Entered("two", again=True),
+        Entered("three", again=True),
+        Ended(
+            {
+                "run_id": "run",
+                "status": "failed",
+                "reason": "its workers died 2 times: rank 0 of 2: lost another worker",
+            }
+        ),
+    ]
+
+
+def test_the_answer_to_a_lost_groups_report_is_not_taken_for_the_next() -> None:
+    box = Mailbox(attempts=2)
+    box.post("run", b"job")
+    first = box.enter("one")
+    box.fetch(first, NOW)
+    box.report(first, 2, {})
+    second = box.enter("two")
+    box.answer("go")
+    box.fetch(second, NOW)
+    box.report(second, 4, {})
+    assert box.verdict(second, NOW) is None
+
+
+@pytest.mark.parametrize("when", ["at its report", "between reports", "before it was handed out"])
+def test_a_withdrawn_job_stops_and_is_not_handed_out_again(when: str) -> None:
+    box = Mailbox(attempts=3)
+    box.post("run", b"job")
+    group = box.enter("pg")
+    if when == "before it was handed out":
+        box.withdraw()
+    else:
+        assert box.fetch(group, NOW) == b"job"
+        if when == "at its report":
+            box.report(group, 2, {})
+            box.withdraw()
+        else:
+            box.withdraw()
+            box.report(group, 2, {})
+        assert box.verdict(group, SOON) == "stop"
+        group = box.enter("another")  # the group is lost before it says that it stopped
+    assert box.fetch(group, NOW) == "wait"
+    events = [box.next_event(NOW) for _ in range(5)]
+    assert Ended({"run_id": "run", "status": "stopped", "reason": ""}) in events
+
+
+def trial(index: int, error: Path | None = None, status: str = "ERROR") -> SimpleNamespace:
+    return SimpleNamespace(
+        trial_id=f"t{index}", status=status, config={"index": index}, pickled_error_file=error and str(error)
+    )
+
+
+def test_a_run_whose_process_dies_too_often_is_recorded_and_one_that_may_go_on_is_not(
+    config: RunConfig, places: Places, tmp_path: Path
+) -> None:
+    from ray.exceptions import ActorDiedError
+
+    from fpl.sweep.tune_driver import _Relay
+
+    jobs = [job_of(config, places, seed=seed) for seed in range(2)]
+    watcher = Recorder()
+    relay = _Relay(jobs, Slots("inline"), Cluster(shared=False), watcher, max_failures=2)
+    (tmp_path / "error.pkl").write_bytes(pickle.dumps(ActorDiedError()))
+    doomed, unlucky = trial(0, tmp_path / "error.pkl"), trial(1)
+    for _ in range(2):
+        relay.on_trial_recover(0, [doomed], doomed)
+    relay.on_trial_error(0, [doomed], doomed)
+    relay.on_trial_error(0, [unlucky], unlucky)
+    relay.give_up()
+    assert set(relay.results) == {jobs[0].run_id}
+    reason = "its process died 3 times: killed, or ended by an error outside of Python"
+    assert watcher.ends == [JobResult(jobs[0].run_id, "failed", reason)]
+    (failure,) = Results(places.out).failures.to_dict("records")
+    assert (failure["run_id"], failure["reason"]) == (jobs[0].run_id, reason)
+
+
+@pytest.mark.parametrize(("status", "patience"), [("PENDING", 120), ("RUNNING", 3600)])
+def test_long_silence_is_noted_with_what_is_free(
+    config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch, status: str, patience: int
+) -> None:
+    from fpl.sweep import tune_driver
+
+    clock = [1000.0]
+    monkeypatch.setattr(tune_driver.ray, "available_resources", lambda: {"CPU": 0.5})
+    monkeypatch.setattr(tune_driver.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(Cluster, "nodes", [node(2)])
+    watcher, job = Recorder(), job_of(config, places)
+    relay = tune_driver._Relay([job], Slots("inline", cpus_per_worker=2), Cluster(shared=False), watcher, 2)
+    known = trial(0, status=status)
+    for silent in (0.5, 1.01, 1.5, 2.0, 2.03, 4.0):  # told after the patience, and when it has become twice as long
+        clock[0] = 1000 + silent * patience
+        relay.on_step_end(0, [known])
+    assert len(watcher.notes) == 2
+    assert f"{int(status == 'RUNNING')} of 1 runs are at work; a run needs 1 worker with 2 CPUs" in watcher.notes[0]
+    assert "free are 0.5 CPUs and 0 GPUs of 2 CPUs, 0 GPUs on 1 node" in watcher.notes[0]
+    relay.on_trial_start(0, [known], known)
+    relay.on_step_end(0, [known])
+    assert len(watcher.notes) == 2

@@ -1,0 +1,260 @@
+"""Runs on a real Ray of two CPUs on this machine, undisturbed, stopped, diverging and killed."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster as RayNodes
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+
+import fpl
+from fpl.config.compose import load_config
+from fpl.errors import FplError
+from fpl.sweep.cluster import Cluster, Slots, authentication, environment, ray_session
+from fpl.sweep.job import Job, JobResult, run_job
+from fpl.sweep.job import finished as finished_job
+from fpl.sweep.prepare import Places
+from fpl.sweep.tune_driver import run_on_ray
+from tests.sweep.ray_support import Recorder, assert_same_weights, at, descendants, job_of, kill, wait_until
+from tests.train.runs import assert_equal_results
+from tests.train.test_workers import start_workers
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+
+@dataclass
+class Machines:
+    """The connected cluster, and the means to add a node and to kill it."""
+
+    cluster: Cluster
+    nodes: RayNodes
+
+    def raylet(self, node: Any) -> int:
+        pid: int = node.all_processes["raylet"][0].process.pid
+        return pid
+
+    def processes(self, name: str) -> list[int]:
+        """Processes of Ray on the head node whose title begins so."""
+        found = descendants(self.raylet(self.nodes.head_node))
+        return [pid for pid, title in found.items() if title.startswith(name)]
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    with environment(authentication() | {"RAY_USAGE_STATS_ENABLED": "0"}):
+        ray._raylet.Config.initialize("")
+        nodes = RayNodes(
+            initialize_head=True,
+            head_node_args={"num_cpus": 2, "include_dashboard": False, "object_store_memory": 100 * 2**20},
+        )
+        try:
+            with ray_session(nodes.address) as cluster:
+                yield Machines(cluster, nodes)
+        finally:
+            nodes.shutdown()
+
+
+def all_cpus_free() -> bool:
+    return wait_until(lambda: ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"], 10)
+
+
+class StopAtFirstReport(FIFOScheduler):  # type: ignore[misc]
+    """Stops one job at its first report."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.index = index
+
+    def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        stop = trial.config["index"] == self.index and "step" in result
+        return TrialScheduler.STOP if stop else TrialScheduler.CONTINUE
+
+
+@dataclass
+class Finished:
+    """What became of jobs that one process or one gang was given, one after the other."""
+
+    plain: Job
+    diverging: Job
+    stopped: Job
+    killed: Job | None
+    results: dict[str, JobResult]
+    watcher: Recorder
+    free: bool
+
+
+def places_in(data_places: Places, folder: Path) -> Places:
+    return Places(folder, data_places.data_root, data_places.splits_root)
+
+
+@pytest.fixture(scope="module")
+def inline(
+    machines: Machines, data_places: Places, run_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Finished:
+    make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path_factory.mktemp("inline")))
+    jobs = [make(seed=1, lr=1e6), make(seed=0), make(seed=3)]
+    watcher, scheduler = Recorder(), StopAtFirstReport(index=2)
+    results = run_on_ray(jobs, Slots("inline"), machines.cluster, watcher, concurrency=1, scheduler=scheduler)
+    return Finished(jobs[1], jobs[0], jobs[2], None, results, watcher, all_cpus_free())
+
+
+@pytest.fixture(scope="module")
+def gang(machines: Machines, data_places: Places, run_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """As above, and one of its two workers is killed in the middle of a run."""
+    make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path_factory.mktemp("gang")))
+    jobs = [make(seed=2, steps=12), make(seed=1, lr=1e6), make(seed=0), make(seed=3)]
+    killed = jobs[0].run_id
+
+    def strike(run_id: str, step: int) -> None:
+        if run_id == killed and step == 6 and watcher.starts.count(run_id) == 1:
+            pids = machines.processes("ray::RayTrainWorker")
+            assert len(pids) == 2
+            threading.Timer(0.2, kill, [pids[:1]]).start()
+
+    watcher, scheduler = Recorder(strike), StopAtFirstReport(index=3)
+    results = run_on_ray(jobs, Slots("gang", 2), machines.cluster, watcher, scheduler=scheduler)
+    return Finished(jobs[2], jobs[1], jobs[3], jobs[0], results, watcher, all_cpus_free())
+
+
+@pytest.fixture(params=["inline", "gang"])
+def finished(request: pytest.FixtureRequest) -> Finished:
+    found: Finished = request.getfixturevalue(request.param)
+    return found
+
+
+def test_a_diverging_run_is_recorded_and_the_others_go_on(finished: Finished) -> None:
+    result = finished.results[finished.diverging.run_id]
+    assert result.status == "failed"
+    assert "diverged" in result.reason
+    (failure,) = fpl.load_results(finished.plain.places.out).failures.to_dict("records")
+    assert (failure["run_id"], failure["reason"]) == (result.run_id, result.reason)
+    assert "Traceback" in Path(failure["log"]).read_text()
+    assert finished.results[finished.plain.run_id].status == "done"
+    assert finished.watcher.starts.count(finished.plain.run_id) == 1
+    # Not tried again: it would only diverge again.
+    assert finished.watcher.starts.count(finished.diverging.run_id) == 1
+
+
+def test_a_stop_ends_the_run_at_its_report_and_frees_its_lock(finished: Finished) -> None:
+    assert finished.results[finished.stopped.run_id].status == "stopped"
+    assert [step for run_id, step, _ in finished.watcher.reports if run_id == finished.stopped.run_id] == [2]
+    assert run_job(finished.stopped).status == "done"
+    log = finished.stopped.log.read_text()
+    assert "continuing at step 2 of 6" in log
+
+
+def test_nothing_stays_reserved(finished: Finished) -> None:
+    # Without Ray's dashboard, as here, Ray Train does not free what a run held that Tune ended from outside.
+    assert finished.free
+    assert {result.run_id for result in finished.watcher.ends} == set(finished.results)
+
+
+def test_inline_gives_what_the_same_run_without_ray_gives(inline: Finished, tmp_path: Path) -> None:
+    alone = at(inline.plain, tmp_path / "alone")
+    assert run_job(alone).status == "done"
+    assert_same_weights(inline.plain, alone)
+    assert inline.results[alone.run_id].metrics == run_metrics(alone, inline.results[alone.run_id])
+
+
+def test_a_gang_with_a_killed_worker_gives_what_two_undisturbed_processes_give(
+    gang: Finished, run_file: Path, tmp_path: Path
+) -> None:
+    assert gang.killed is not None
+    assert gang.watcher.starts.count(gang.killed.run_id) == 2
+    assert "continuing at step" in gang.killed.log.read_text()
+    pair = at(gang.killed, tmp_path / "pair")
+    for code, errors in start_workers(run_file, pair.places, "seed=2", "train.steps=12"):
+        assert code == 0, errors
+    assert_same_weights(gang.killed, pair)
+    assert gang.results[gang.killed.run_id].metrics == run_metrics(pair, gang.results[gang.killed.run_id])
+
+
+def run_metrics(job: Job, like: JobResult) -> dict[str, float]:
+    """Metrics of a finished job, but for its seconds."""
+    found = finished_job(job).metrics
+    assert found is not None and like.metrics is not None
+    return {**found, "train_seconds": like.metrics["train_seconds"]}
+
+
+def test_fresh_workers_give_the_same_and_free_everything(
+    machines: Machines, data_places: Places, run_file: Path, tmp_path: Path
+) -> None:
+    job = job_of(load_config(run_file), places_in(data_places, tmp_path / "train"))
+    results = run_on_ray([job], Slots("train", workers=1), machines.cluster, Recorder())
+    assert results[job.run_id].status == "done"
+    assert all_cpus_free()
+    alone = at(job, tmp_path / "alone")
+    run_job(alone)
+    assert_equal_results(job.places, alone.places)
+
+
+def test_a_killed_driver_is_called_again_and_does_what_is_left(
+    machines: Machines, data_places: Places, run_file: Path, tmp_path: Path
+) -> None:
+    places = places_in(data_places, tmp_path / "driver")
+    jobs = [job_of(load_config(run_file), places, seed=seed, steps=18) for seed in range(3)]
+    folders = map(str, (places.out, places.data_root, places.splits_root, run_file))
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "tests.sweep.ray_driver", *folders, "3", "18"], stdout=subprocess.PIPE, text=True
+    )
+    assert driver.stdout is not None
+    said = iter(driver.stdout)
+    assert any(line.startswith(f"reported {jobs[1].run_id} 8") for line in said)
+    driver.kill()
+    driver.wait()
+    assert [path.stem for path in places.out.glob("runs/*.parquet")] == [jobs[0].run_id]
+    # The processes of its own Ray may still hold on to the second run for a moment.
+    results = run_on_ray(jobs, Slots("inline"), machines.cluster, Recorder())
+    assert [results[job.run_id].status for job in jobs] == ["done"] * 3
+    assert "continuing" not in jobs[0].log.read_text() and "is done" in jobs[0].log.read_text()
+    assert "continuing at step" in jobs[1].log.read_text()
+    alone = at(jobs[1], tmp_path / "alone")
+    run_job(alone)
+    assert_same_weights(jobs[1], alone)
+
+
+def test_more_than_there_is_is_refused_at_once(machines: Machines, data_places: Places, run_file: Path) -> None:
+    job = job_of(load_config(run_file), data_places)
+    asked = Slots("gang", workers=3, cpus_per_worker=2, gpus_per_worker=1)
+    began = time.monotonic()
+    with pytest.raises(FplError) as refused:
+        run_on_ray([job], asked, machines.cluster, Recorder())
+    assert time.monotonic() - began < 2
+    assert "3 workers with 2 CPUs and 1 GPU each" in refused.value.what
+    assert "available: 2 CPUs, 0 GPUs on 1 node, room for 0 such workers" in refused.value.what
+
+
+def test_the_runs_of_a_lost_node_end_on_another(
+    machines: Machines, data_places: Places, run_file: Path, tmp_path: Path
+) -> None:
+    make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path / "two"), steps=24)
+    jobs = [make(seed=0), make(seed=1)]
+    second = machines.nodes.add_node(num_cpus=2, object_store_memory=100 * 2**20)
+    assert wait_until(lambda: len(machines.cluster.nodes) == 2, 20)
+
+    def strike(run_id: str, step: int) -> None:
+        if len({name for name, *_ in watcher.reports}) == 2 and struck.acquire(blocking=False):
+            raylet = machines.raylet(second)
+            kill([raylet, *descendants(raylet)])
+
+    struck, watcher = threading.Lock(), Recorder(strike)
+    # One run a node: each has two CPUs.
+    results = run_on_ray(jobs, Slots("inline", cpus_per_worker=2), machines.cluster, watcher)
+    assert [results[job.run_id].status for job in jobs] == ["done", "done"]
+    assert len(watcher.starts) == 3
+    (note,) = watcher.notes
+    assert "its process died (killed, " in note or "its process died (its node is gone)" in note
+    for job in jobs:
+        alone = at(job, tmp_path / job.run_id)
+        run_job(alone)
+        assert_same_weights(job, alone)
