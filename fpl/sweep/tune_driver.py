@@ -98,6 +98,8 @@ def run_on_ray(
                 raise FplError(f"Ray Tune ended without {len(left)} of {len(jobs)} runs", where=str(folder))
     if all(result.status == "done" for result in relay.results.values()):
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # what earlier calls left there stays
+            folder.parent.rmdir()
     return relay.results
 
 
