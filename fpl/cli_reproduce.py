@@ -119,6 +119,8 @@ def reproduce(
         else:
             account = _carry_out(plan, places, execution, retry_failed)
     failed = _say_what_failed(account, out)
+    if overrides:
+        print(f"with {' '.join(overrides)} in the cells asked for:")
     if not noise:
         _show(campaign, account, places, publish)
     if failed:
@@ -200,7 +202,7 @@ def _show(campaign: Campaign, account: Account, places: Places, publish: Path | 
 
     store = Results(places.out)
     grids = build_grids(campaign, store)
-    summary = summarize(grids, store, account.seconds if account.results else None)
+    summary = summarize(grids, store)
     console = Console(highlight=False, markup=False)
     if console.is_terminal:
         print_grids(console, grids, summary)

@@ -27,7 +27,15 @@ SAME_DATA = {
     "data.version": "version of the data",
     "model.pretrained_sha256": "file of pretrained weights",
 }
-PROVENANCE = {"torch": "torch", "cuda": "CUDA", "device": "device", "commit": "commit", "fpl_version": "fpl version"}
+PROVENANCE = {
+    "torch": "torch",
+    "cuda": "CUDA",
+    "device": "device",
+    "commit": "commit",
+    "fpl_version": "fpl version",
+    "workers": "workers (of its mIoU they change only the rounding)",
+    "threads": "CPU threads",
+}
 
 
 def number_name(grid: Grid) -> str:
@@ -52,7 +60,8 @@ def scale_notes(scale: Scale) -> list[str]:
         return []
     notes = [
         f"Scale {scale.name}: its numbers do not measure what the paper's do, so none is judged against them. "
-        "✓ and ✗ only say whether an improvement has the paper's sign. Overrides in footnotes are for scale paper."
+        "✓ and ✗ only say whether an improvement has the paper's sign. Headers and footnotes "
+        "(numbers of images, settings, overrides) are those of scale paper."
     ]
     if scale.proves:
         notes.append(f"These tables can show {scale.proves}.")
@@ -118,7 +127,8 @@ def _noise_line(grid: Grid) -> list[str]:
     if grid.experiment.table.metric != "miou":
         return []
     if grid.noise is not None:
-        return [f"noise floor: {grid.noise:.2f} points, the standard deviation of repeated runs of one seed"]
+        spread = "the standard deviation of repeated runs of one seed; other seeds vary more"
+        return [f"noise floor: {grid.noise:.2f} points, {spread}"]
     return ["noise floor: not measured"] if grid.scale.comparable else []
 
 
@@ -209,9 +219,7 @@ def _replaced(grid: Grid) -> list[str]:
 def _mixed_provenance(grid: Grid) -> list[str]:
     records = {str(record["run_id"]): record for entry in grid.entries for record in entry.records}
     found = []
-    # Who shares a run changes its seconds, and of its mIoU only the rounding.
-    shares = {"workers": "workers", "threads": "CPU threads"} if grid.experiment.table.metric != "miou" else {}
-    for name, what in (PROVENANCE | shares).items():
+    for name, what in PROVENANCE.items():
         counts = Counter(text(record, name) or "none" for record in records.values())
         if len(counts) > 1:
             listed = ", ".join(f"{value} ({count} run{'s' if count > 1 else ''})" for value, count in counts.items())

@@ -43,7 +43,7 @@ def measure_noise(
     whole = Account()
     for repeat in range(repeats):
         apart = replace(places, out=places.out / "repeats" / str(repeat))
-        say(f"repetition {repeat + 1} of {repeats}: {identity}")
+        say(f"noise floor, repetition {repeat + 1} of {repeats} of {identity}")
         account = carry_out([wanted], apart, execution, estimate=estimate, retry_failed=True, say=say)
         whole.before += account.before
         whole.results |= {f"{key} ({repeat})": result for key, result in account.results.items()}

@@ -91,7 +91,8 @@ def carry_out(
                 checkpoint_every=execution.checkpoint_every,
             )
             (gangs if run.gang else others).append(job)
-            estimates[identity] = estimate(run)
+            # A gang's run holds the cores of several others.
+            estimates[identity] = estimate(run) * (execution.gang_workers if run.gang else 1)
     if not estimates:
         return account
     if other := _done_on_other_inputs([*gangs, *others], places):
