@@ -310,6 +310,7 @@ def test_hashes_of_the_stored_lists_are_those_of_the_table() -> None:
 def test_every_family_is_exercised() -> None:
     """A new family must come with a test here or in test_import_splits."""
     assert set(FAMILIES) == {
+        "clean-nth",  # tests/data/test_synthetic_voc.py
         "every-nth",
         "ael-random",
         "pseudoseg-1464",

@@ -156,3 +156,11 @@ def test_palette_is_that_of_the_development_kit() -> None:
     colours = np.array(voc_colours()).reshape(256, 3)
     assert [tuple(colour) for colour in colours[:21]] == list(SPEC.palette)
     assert tuple(colours[255]) == (224, 224, 192)
+
+
+def test_clean_nth_shares_out_the_clean_images_alone(voc: Path) -> None:
+    clean = (voc / "ImageSets" / "Segmentation" / "train.txt").read_text().split()
+    split = make_split(get_spec("synthetic_voc"), voc, "clean-nth", "1/4")
+    assert len(clean) == 6
+    assert list(split.labeled) == [clean[0], clean[4]]
+    assert list(split.unlabeled) == [clean[1], clean[2], clean[3], clean[5]]

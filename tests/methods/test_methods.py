@@ -201,3 +201,20 @@ def test_cross_entropy_divides_by_the_pixels_of_all_workers(run_file: Path) -> N
 def test_networks_start_with_different_heads(run_file: Path) -> None:
     first, second = build(load_config(run_file)).networks()
     assert not torch.equal(first.classifier.weight, second.classifier.weight)
+
+
+@pytest.mark.parametrize("name", ["supervised", "cps"])
+def test_thinned_losses_see_every_fourth_pixel(config: RunConfig, name: str) -> None:
+    """At 37 = 4 * 9 + 1 pixels, aligned corners put every fourth pixel exactly on a position of the small logits."""
+    tree = config.model_dump(mode="json")
+    tree["loss"]["stride"] = 4
+    if name == "supervised":
+        tree["method"] = {"name": name}
+    method = build(RunConfig.model_validate(tree)).eval()
+    image = torch.randn(2, 3, 37, 37, generator=torch.Generator().manual_seed(3))
+    label = torch.arange(37 * 37).reshape(1, 37, 37)
+    with torch.no_grad():
+        thin, full = method.train_logits(method.network, image), method.network(image)
+    assert thin.shape[-2:] == (10, 10)
+    torch.testing.assert_close(thin, full[..., ::4, ::4], rtol=1e-4, atol=1e-5)
+    assert torch.equal(method.thin(label), label[..., ::4, ::4])
