@@ -6,11 +6,29 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, interruptible
+from fpl.cli_options import (
+    EXPERIMENTS,
+    Address,
+    Concurrency,
+    Controls,
+    CpusPerWorker,
+    Experiments,
+    GpusPerWorker,
+    Launcher,
+    Local,
+    Names,
+    Scale,
+    Seeds,
+    Store,
+    WeightsFolder,
+    Workers,
+    WorkerThreads,
+)
 from fpl.text import duration
 
 if TYPE_CHECKING:
@@ -26,49 +44,28 @@ FILE_WIDTH = 120
 
 
 def plan(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="TABLE, TABLE.ROW or TABLE.ROW.COLUMN, with wildcards; section.key=value overrides.",
-            show_default="all tables",
-        ),
-    ] = None,
-    scale: Annotated[str, typer.Option(help="mini, camvid or paper: experiments/scale/NAME.toml.")] = "mini",
-    seeds: Annotated[int | None, typer.Option(min=1, help="Runs per cell.", show_default="what the scale says")] = None,
-    controls: Annotated[
-        bool | None,
-        typer.Option("--controls/--no-controls", help="The suite's own rows too.", show_default="what the scale says"),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Working store: runs, checkpoints, logs.", show_default="runs/SCALE")
-    ] = None,
+    names: Names = None,
+    scale: Scale = "mini",
+    seeds: Seeds = None,
+    controls: Controls = None,
+    out: Store = None,
     data_root: DataRoot = DATA,
     splits: Splits = SPLITS,
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="FPL_WEIGHTS", help="Folder of pretrained weights.", show_default="DATA_ROOT/weights, if it is there"
-        ),
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster: what fits onto it is not checked here.")
-    ] = None,
-    local: Annotated[bool, typer.Option("--local", help="Without Ray, one run after the other.")] = False,
-    launcher: Annotated[
-        Literal["inline", "gang", "train"] | None,
-        typer.Option(help="One process a run; warm Ray Train workers; a Ray Train run each."),
-    ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes per run of gang and train.")] = None,
-    gpus_per_worker: Annotated[float | None, typer.Option(min=0.0, help="GPUs that each process holds.")] = None,
-    cpus_per_worker: Annotated[float | None, typer.Option(min=0.01, help="CPUs that each process holds.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="all that fit")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of each process.")] = None,
+    weights: WeightsFolder = None,
+    address: Address = None,
+    local: Local = False,
+    launcher: Launcher = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    cpus_per_worker: CpusPerWorker = None,
+    concurrency: Concurrency = None,
+    threads: WorkerThreads = None,
     cores: Annotated[int | None, typer.Option(min=1, help="Plan for so many cores.", show_default="found here")] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="Plan for so many GPUs.", show_default="found here")] = None,
     calibrate: Annotated[
         int, typer.Option(min=0, help="First time so many steps of the costliest kinds of runs on this machine.")
     ] = 0,
-    experiments: Annotated[Path, typer.Option(help="Folder of tables, recipes and scales.")] = Path("experiments"),
+    experiments: Experiments = EXPERIMENTS,
 ) -> None:
     """Say what `fpl reproduce` with the same arguments would train, what that costs, and what is in its way."""
     from fpl.config.campaign import load_campaign

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fpl.cli_options import EXPERIMENTS, Controls, Experiments, Names, Scale, Seeds
+
 if TYPE_CHECKING:
     from fpl.report.entry import Grid
     from fpl.report.summary import Summary
@@ -17,25 +19,16 @@ Format = Literal["terminal", "md", "tex", "html", "csv"]
 
 
 def tables(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="TABLE, TABLE.ROW or TABLE.ROW.COLUMN, with wildcards; section.key=value overrides of the runs.",
-            show_default="all tables",
-        ),
-    ] = None,
-    scale: Annotated[str, typer.Option(help="Scale of the runs: experiments/scale/NAME.toml.")] = "mini",
+    names: Names = None,
+    scale: Scale = "mini",
     results: Annotated[
         Path | None, typer.Option(help="Folder of the results.", show_default="results/SCALE, if it is there")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Runs per cell.", show_default="what the scale says")] = None,
-    controls: Annotated[
-        bool | None,
-        typer.Option("--controls/--no-controls", help="The suite's own rows too.", show_default="what the scale says"),
-    ] = None,
+    seeds: Seeds = None,
+    controls: Controls = None,
     format: Annotated[Format, typer.Option(help="How they are written.")] = "terminal",
     to: Annotated[Path | None, typer.Option(help="File to write.", show_default="standard output")] = None,
-    experiments: Annotated[Path, typer.Option(help="Folder of tables, recipes and scales.")] = Path("experiments"),
+    experiments: Experiments = EXPERIMENTS,
 ) -> None:
     """Show the paper's tables, its numbers beside ours, with what is missing and why."""
     from fpl.config.campaign import load_campaign

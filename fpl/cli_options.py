@@ -1,0 +1,44 @@
+"""Options that `fpl plan`, `fpl reproduce` and `fpl tables` share: one name and one help for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+EXPERIMENTS = Path("experiments")
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="TABLE, TABLE.ROW or TABLE.ROW.COLUMN, with wildcards; section.key=value overrides of the runs; "
+        "`reproduce noise` repeats one run.",
+        show_default="all tables",
+    ),
+]
+Scale = Annotated[str, typer.Option(help="mini, camvid or paper: experiments/scale/NAME.toml.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Runs per cell.", show_default="what the scale says")]
+Controls = Annotated[
+    bool | None,
+    typer.Option("--controls/--no-controls", help="The suite's own rows too.", show_default="what the scale says"),
+]
+Store = Annotated[Path | None, typer.Option(help="Working store: runs, checkpoints, logs.", show_default="runs/SCALE")]
+WeightsFolder = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="FPL_WEIGHTS", help="Folder of pretrained weights.", show_default="DATA_ROOT/weights, if it is there"
+    ),
+]
+Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster (`auto` finds it).")]
+Local = Annotated[bool, typer.Option("--local", help="Without Ray, one run after the other.")]
+Launcher = Annotated[
+    Literal["inline", "gang", "train"] | None,
+    typer.Option(help="One process a run; warm Ray Train workers; a Ray Train run each."),
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes per run of gang and train.")]
+GpusPerWorker = Annotated[float | None, typer.Option(min=0.0, help="GPUs that each process holds.")]
+CpusPerWorker = Annotated[float | None, typer.Option(min=0.01, help="CPUs that each process holds.")]
+Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="all that fit")]
+WorkerThreads = Annotated[int | None, typer.Option(min=1, help="CPU threads of each process.")]
+Experiments = Annotated[Path, typer.Option(help="Folder of tables, recipes and scales.")]
