@@ -31,7 +31,8 @@ from fpl.losses import assign
 from fpl.losses.assignment import class_rank
 from fpl.store.read import load_results
 from fpl.sweep.local import run_local
-from fpl.sweep.prepare import Places, prepare
+from fpl.sweep.places import Places
+from fpl.sweep.prepare import prepare
 from fpl.train.pretrain import pretrain_tiny
 from fpl.train.state import LoopOptions
 from fpl.train.trained import find_weights, load_trained

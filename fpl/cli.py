@@ -97,7 +97,7 @@ def train(
             print(f"note: {note}", file=sys.stderr)
     from fpl.report.results import print_run
     from fpl.sweep.local import run_local
-    from fpl.sweep.prepare import Places
+    from fpl.sweep.places import Places
     from fpl.train.state import LoopOptions
 
     options = LoopOptions(

@@ -42,3 +42,9 @@ CpusPerWorker = Annotated[float | None, typer.Option(min=0.01, help="CPUs that e
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="all that fit")]
 WorkerThreads = Annotated[int | None, typer.Option(min=1, help="CPU threads of each process.")]
 Experiments = Annotated[Path, typer.Option(help="Folder of tables, recipes and scales.")]
+
+
+def split_names(names: list[str] | None) -> tuple[list[str], list[str]]:
+    """Names of cells, and `section.key=value` overrides, from what stands on the command line."""
+    given = names or []
+    return [name for name in given if "=" not in name], [name for name in given if "=" in name]

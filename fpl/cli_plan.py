@@ -28,6 +28,7 @@ from fpl.cli_options import (
     WeightsFolder,
     Workers,
     WorkerThreads,
+    split_names,
 )
 from fpl.text import duration
 
@@ -72,11 +73,10 @@ def plan(
     from fpl.config.weights import default_folder
     from fpl.sweep.capacity import capacity
     from fpl.sweep.execution import Execution
-    from fpl.sweep.needs import Paths
+    from fpl.sweep.places import Places
     from fpl.sweep.plan import make_plan
 
-    overrides = [name for name in names or [] if "=" in name]
-    tables = [name for name in names or [] if "=" not in name]
+    tables, overrides = split_names(names)
     campaign = load_campaign(experiments, scale, tables, seeds, controls, overrides)
     given = {
         "local": local or None,
@@ -89,14 +89,14 @@ def plan(
     }
     launch = asdict(Execution.of_scale(campaign.scale.launch, **given))
     weights = weights or default_folder(data_root, [config for cell in campaign.all_cells for config in cell.configs])
-    folders = Paths(out or Path("runs") / campaign.scale_name, data_root, splits, weights)
+    places = Places(out or Path("runs") / campaign.scale_name, data_root, splits, weights)
     # Where Ray would be joined and not started, this machine says nothing about what there is.
     has = None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus)
-    found = make_plan(campaign, folders, has, launch)
+    found = make_plan(campaign, places, has, launch)
     if calibrate:
-        _calibrate(found, folders.out, calibrate)
-        found = make_plan(campaign, folders, has, launch)
-    print_plan(found, folders.out)
+        _calibrate(found, places.out, calibrate)
+        found = make_plan(campaign, places, has, launch)
+    print_plan(found, places.out)
 
 
 def print_plan(plan: Plan, out: Path) -> None:

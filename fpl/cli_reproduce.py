@@ -28,15 +28,15 @@ from fpl.cli_options import (
     WeightsFolder,
     Workers,
     WorkerThreads,
+    split_names,
 )
 from fpl.errors import FplError
 
 if TYPE_CHECKING:
     from fpl.config.campaign import Campaign
     from fpl.sweep.execution import Execution
-    from fpl.sweep.needs import Paths
+    from fpl.sweep.places import Places
     from fpl.sweep.plan import Plan
-    from fpl.sweep.prepare import Places
     from fpl.sweep.reproduce import Account
 
 NOISE = "noise"
@@ -76,10 +76,9 @@ def reproduce(
     from fpl.config.campaign import load_campaign
     from fpl.config.weights import default_folder
     from fpl.sweep.execution import Execution
-    from fpl.sweep.needs import Paths
+    from fpl.sweep.places import Places
 
-    overrides = [name for name in names or [] if "=" in name]
-    tables = [name for name in names or [] if "=" not in name]
+    tables, overrides = split_names(names)
     noise = NOISE in tables
     if noise and len(tables) > 1:
         raise FplError("noise goes alone: the scale says which run is repeated", where=" ".join(tables))
@@ -92,7 +91,7 @@ def reproduce(
     out = out or Path("runs") / campaign.scale_name
     configs = [config for cell in campaign.all_cells for config in cell.configs]
     weights = weights or default_folder(data_root, configs)
-    folders = Paths(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
+    places = Places(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
     execution = Execution.of_scale(
         campaign.scale.launch,
         local=local or None,
@@ -106,12 +105,7 @@ def reproduce(
         loader_workers=loader_workers,
         checkpoint_every=checkpoint_every,
     )
-    plan = _plan(campaign, folders, execution)
-
-    # Only now: torch takes seconds to load, and a plan that cannot be carried out is refused before.
-    from fpl.sweep.prepare import Places
-
-    places = Places(folders.out, folders.data_root, folders.splits_root, folders.weights_dir)
+    plan = _plan(campaign, places, execution)
     with interruptible("nothing is lost: the same command continues"):
         if noise:
             account = _noise(plan, places, execution, repeats)
@@ -126,7 +120,7 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _plan(campaign: Campaign, folders: Paths, execution: Execution) -> Plan:
+def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
     """What there is to do; refuses before anything is trained if a part of it cannot start.
 
     Raises:
@@ -137,7 +131,7 @@ def _plan(campaign: Campaign, folders: Paths, execution: Execution) -> Plan:
 
     # What a cluster holds is known when it has been joined: `Cluster.check` asks it.
     has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
-    plan = make_plan(campaign, folders, has, asdict(execution))
+    plan = make_plan(campaign, places, has, asdict(execution))
     if plan.blocked:
         listed = [f"{count} runs: {reason}" for reason, count in plan.obstacles.items()]
         raise FplError(
@@ -191,9 +185,7 @@ def _say_what_failed(account: Account, out: Path) -> bool:
 
 def _show(campaign: Campaign, account: Account, places: Places, publish: Path | None) -> None:
     """Print the tables; with `publish` also write them, the page and the compacted store."""
-    from rich.console import Console
-
-    from fpl.report.console import console_text, print_grids
+    from fpl.cli_tables import print_tables
     from fpl.report.grid import build_grids
     from fpl.report.page import write_page, write_tables
     from fpl.report.summary import summarize
@@ -202,11 +194,7 @@ def _show(campaign: Campaign, account: Account, places: Places, publish: Path | 
     store = Results(places.out)
     grids = build_grids(campaign, store)
     summary = summarize(grids, store)
-    console = Console(highlight=False, markup=False)
-    if console.is_terminal:
-        print_grids(console, grids, summary)
-    else:
-        sys.stdout.write(console_text(grids, summary))
+    print_tables(grids, summary)
     done = len(account.before)
     trained = len(account.done) - done
     print(f"{done} runs were done before, {trained} trained now; store: {places.out}")

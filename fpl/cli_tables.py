@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fpl.cli_options import EXPERIMENTS, Controls, Experiments, Names, Scale, Seeds
+from fpl.cli_options import EXPERIMENTS, Controls, Experiments, Names, Scale, Seeds, split_names
 
 if TYPE_CHECKING:
     from fpl.report.entry import Grid
@@ -35,15 +35,14 @@ def tables(
     from fpl.report.grid import build_grids
     from fpl.report.summary import summarize
 
-    overrides = [name for name in names or [] if "=" in name]
-    tables = [name for name in names or [] if "=" not in name]
+    tables, overrides = split_names(names)
     campaign = load_campaign(experiments, scale, tables, seeds, controls, overrides)
     store = _store(results, campaign.scale_name)
     print(f"results: {store.folder if store else 'none yet'}", file=sys.stderr)
     grids = build_grids(campaign, store)
     summary = summarize(grids, store)
     if to is None and format == "terminal":
-        _print(grids, summary)
+        print_tables(grids, summary)
         return
     text = _render(format, grids, summary)
     if to is None:
@@ -65,7 +64,8 @@ def _store(folder: Path | None, scale: str) -> Results | None:
     return load_results(path) if folder is not None else None
 
 
-def _print(grids: list[Grid], summary: Summary) -> None:
+def print_tables(grids: list[Grid], summary: Summary) -> None:
+    """Print tables on the terminal, or as text of a fixed width where there is none."""
     import shutil
 
     from rich.console import Console

@@ -16,7 +16,7 @@ from fpl.config.schema import RunConfig
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.synthetic import draw_city
-from fpl.sweep.prepare import Places
+from fpl.sweep.places import Places
 
 torch.set_num_threads(1)
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 import fpl
 from fpl import cli
-from fpl.sweep.prepare import Places
+from fpl.sweep.places import Places
 
 
 def call(

@@ -285,3 +285,12 @@ def find_root(spec: DatasetSpec, data_root: Path | None = None) -> Path:
         where=f"data root {base}{source}",
         hint=f"{remedy}; expected {spec.description}; the data root is set by --data-root or FPL_DATA",
     )
+
+
+def has_data(name: str, data_root: Path) -> bool:
+    """Whether the data set called `name` lies below `data_root`."""
+    try:
+        find_root(get_spec(name), data_root)
+    except FplError:
+        return False
+    return True

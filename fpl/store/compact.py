@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from fpl.errors import FplError
 from fpl.files import write_atomic
-from fpl.store.read import with_schema
+from fpl.store.read import read_table
 from fpl.store.schema import RUNS, SCHEMAS
 
 NAME = "all.parquet"
@@ -38,10 +38,7 @@ def compact(source: Path, target: Path, keep: set[str] | None = None) -> int:
         )
     count = 0
     for table in sorted(SCHEMAS, key=lambda name: name == RUNS):
-        schema = SCHEMAS[table]
-        files = sorted((source / table).glob("*.parquet"))
-        parts = [with_schema(pq.read_table(file), schema) for file in files]
-        merged = pa.concat_tables(parts) if parts else schema.empty_table()
+        merged = read_table(source, table)
         if keep is not None:
             merged = merged.filter(pa.array([value in keep for value in merged["run_id"].to_pylist()], pa.bool_()))
         if table == RUNS:

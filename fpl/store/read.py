@@ -86,24 +86,31 @@ class Results:
         return found
 
     def _read(self, table: str) -> pd.DataFrame:
-        schema = SCHEMAS[table]
-        parts = []
-        for path in sorted((self.folder / table).glob("*.parquet")):
-            try:
-                parts.append(
-                    pq.ParquetFile(path).read(use_threads=False)
-                )  # small files: threads cost more than they give
-            except (pa.ArrowException, OSError) as error:
-                raise FplError(
-                    f"cannot be read as Parquet: {error}", where=str(path), hint="remove the file and run it again"
-                ) from None
-        unified = [with_schema(part, schema) for part in parts]
-        merged = pa.concat_tables(unified) if unified else schema.empty_table()
-        frame: pd.DataFrame = merged.to_pandas()
+        frame: pd.DataFrame = read_table(self.folder, table).to_pandas()
         return frame
 
 
-def with_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
+def read_table(folder: Path, table: str) -> pa.Table:
+    """All rows of one table of a store, file by file in the order of their names.
+
+    Raises:
+        FplError: A file that is no Parquet.
+    """
+    schema = SCHEMAS[table]
+    parts = []
+    for path in sorted((folder / table).glob("*.parquet")):
+        try:
+            # Small files: threads cost more than they give.
+            part = pq.ParquetFile(path).read(use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise FplError(
+                f"cannot be read as Parquet: {error}", where=str(path), hint="remove the file and run it again"
+            ) from None
+        parts.append(_with_schema(part, schema))
+    return pa.concat_tables(parts) if parts else schema.empty_table()
+
+
+def _with_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
     """A file of an older version lacks columns: they become null; extra ones are left out."""
     columns: list[Any] = [
         part.column(field.name).cast(field.type) if field.name in part.column_names else pa.nulls(len(part), field.type)

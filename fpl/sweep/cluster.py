@@ -19,8 +19,8 @@ from fpl.config.weights import WEIGHTS_VARIABLE
 from fpl.data.parallel import core_count
 from fpl.errors import FplError
 from fpl.files import write_atomic
-from fpl.sweep.nodes import Folders, differences, look_around
-from fpl.sweep.prepare import Places
+from fpl.sweep.nodes import differences, look_around
+from fpl.sweep.places import Places
 
 # Jobs, reports and verdicts are small; images never pass through Ray.
 OBJECT_STORE_BYTES = 128 * 2**20
@@ -147,16 +147,15 @@ class Cluster:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        folders = Folders(places.out, places.data_root, places.splits_root, places.weights_dir)
         marker = f".fpl-check-{secrets.token_hex(8)}"
         path = places.out / marker
         write_atomic(path, secrets.token_hex(16).encode())
         try:
-            expected = look_around("this process", folders, marker)
+            expected = look_around("this process", places, marker)
             look = ray.remote(num_cpus=0, max_retries=0)(look_around)
             answers = [
                 look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False)).remote(
-                    node.address, folders, marker
+                    node.address, places, marker
                 )
                 for node in nodes
             ]
@@ -170,7 +169,7 @@ class Cluster:
                         problems.append(f"node {node.address}: no answer ({_first_line(error)})")
         finally:
             path.unlink(missing_ok=True)
-        problems += [problem for view in views for problem in differences(expected, view, folders)]
+        problems += [problem for view in views for problem in differences(expected, view, places)]
         if problems:
             raise FplError(
                 "\n".join(problems),

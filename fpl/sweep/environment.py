@@ -6,7 +6,6 @@ import datetime
 import importlib.metadata
 import os
 import platform
-from collections.abc import Sequence
 
 import torch
 
@@ -17,7 +16,7 @@ from fpl.text import duration
 PACKAGES = ("fpl", "torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic")
 
 
-def environment(command: str, seconds: float, trained: int, device: torch.device, notes: Sequence[str] = ()) -> str:
+def environment(command: str, seconds: float, trained: int, device: torch.device) -> str:
     """Machine, versions, commit and wall time of a campaign, one `key: value` per line.
 
     Args:
@@ -25,7 +24,6 @@ def environment(command: str, seconds: float, trained: int, device: torch.device
         seconds: Wall time of carrying the runs out.
         trained: Runs that were trained in that time.
         device: What they ran on.
-        notes: Further lines.
     """
     where = provenance(device)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -41,4 +39,4 @@ def environment(command: str, seconds: float, trained: int, device: torch.device
     }
     if where["cuda"]:
         lines["cuda"] = where["cuda"]
-    return "\n".join([*(f"{key}: {value}" for key, value in lines.items()), *notes]) + "\n"
+    return "".join(f"{key}: {value}\n" for key, value in lines.items())

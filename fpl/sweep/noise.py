@@ -12,7 +12,8 @@ from fpl.config.identity import run_id
 from fpl.store.schema import METRICS, NOISE
 from fpl.store.write import run_path, write_table
 from fpl.sweep.execution import Execution
-from fpl.sweep.prepare import Places, pin
+from fpl.sweep.places import Places
+from fpl.sweep.prepare import pin
 from fpl.sweep.reproduce import Account, carry_out
 from fpl.sweep.suite import Wanted
 

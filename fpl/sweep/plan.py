@@ -17,7 +17,8 @@ from fpl.config.checks import worker_problem
 from fpl.store.schema import FAILURES, RUNS
 from fpl.sweep.capacity import Capacity, Layout, makespan
 from fpl.sweep.cost import kept_bytes, running_bytes
-from fpl.sweep.needs import Folders, Needs
+from fpl.sweep.needs import Needs
+from fpl.sweep.places import Places
 from fpl.sweep.speed import CPU_CORE, V100, CostModel, read_calibration
 from fpl.sweep.suite import Wanted, distinct_runs
 
@@ -153,7 +154,7 @@ class Plan:
 
 def make_plan(
     campaign: Campaign,
-    folders: Folders,
+    places: Places,
     capacity: Capacity | None = None,
     launch: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -170,9 +171,9 @@ def make_plan(
     """
     launch = campaign.scale.launch if launch is None else launch
     wanted = distinct_runs(campaign.all_cells, campaign.scale.launch)
-    plan = Plan(campaign, wanted, capacity, launch, *_models(folders, capacity, launch))
-    done, failed = _recorded(folders)
-    needs = Needs(folders)
+    plan = Plan(campaign, wanted, capacity, launch, *_models(places, capacity, launch))
+    done, failed = _recorded(places)
+    needs = Needs(places)
     for run in wanted:
         if run.recipe in done:
             plan.done.append(run)
@@ -189,9 +190,9 @@ def make_plan(
     return plan
 
 
-def _models(folders: Folders, capacity: Capacity | None, launch: Mapping[str, Any]) -> tuple[CostModel, CostModel]:
+def _models(places: Places, capacity: Capacity | None, launch: Mapping[str, Any]) -> tuple[CostModel, CostModel]:
     """Cost models of GPUs and of CPU cores, with the store's calibration where it is of the device at hand."""
-    gpus = cpus = read_calibration(folders.out)
+    gpus = cpus = read_calibration(places.out)
     if capacity is not None:
         gpus = [entry for entry in gpus if entry.device == capacity.gpu_name]
         cpus = [entry for entry in cpus if entry.device == capacity.cpu_name]
@@ -201,14 +202,14 @@ def _models(folders: Folders, capacity: Capacity | None, launch: Mapping[str, An
     return CostModel(V100, tuple(gpus)), CostModel(CPU_CORE, tuple(cpus))
 
 
-def _recorded(folders: Folders) -> tuple[set[str], dict[str, str]]:
+def _recorded(places: Places) -> tuple[set[str], dict[str, str]]:
     """Recipes that are done, and those that failed with their reason."""
-    if not any(any((folders.out / table).glob("*.parquet")) for table in (RUNS, FAILURES)):
+    if not any(any((places.out / table).glob("*.parquet")) for table in (RUNS, FAILURES)):
         return set(), {}
     # Only now: pandas is half of the time that a plan takes.
     from fpl.store.read import Results
 
-    results = Results(folders.out)
+    results = Results(places.out)
     failures = results.failures
     reasons = zip(failures["recipe"], failures["reason"], failures["log"], strict=True)
     failed = {recipe: f"{reason} (log: {log})" if log else reason for recipe, reason, log in reasons}

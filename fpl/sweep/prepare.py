@@ -16,30 +16,10 @@ from fpl.data.splits import Split, resolve_split
 from fpl.errors import FplError
 from fpl.models.pretrained import find_pretrained
 from fpl.store.write import run_path
+from fpl.sweep.places import Places
 
 # Decoded images are kept in memory when the whole part needs less than this, and that once per loader process.
 KEEP_BYTES = 2**29
-
-
-@dataclass(frozen=True)
-class Places:
-    """Folders that a run reads and writes.
-
-    Attributes:
-        out: The store: Parquet tables, checkpoints, TensorBoard files.
-        data_root: Folder that holds the data sets, or one data set itself.
-        splits_root: Folder of the split lists.
-        weights_dir: Folder of pretrained weights, or None for the default search.
-    """
-
-    out: Path
-    data_root: Path
-    splits_root: Path
-    weights_dir: Path | None = None
-
-    def checkpoints(self, identity: str) -> Path:
-        """Folder of one run's checkpoints."""
-        return self.out / "checkpoints" / identity
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from fpl.store.read import Results
 from fpl.store.write import failure_path, run_path
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, run_serially
-from fpl.sweep.prepare import Places, pin
+from fpl.sweep.places import Places
+from fpl.sweep.prepare import pin
 from fpl.sweep.suite import Wanted
 from fpl.sweep.view import View
 

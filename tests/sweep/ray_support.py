@@ -14,7 +14,8 @@ import torch
 
 from fpl.config.schema import RunConfig
 from fpl.sweep.job import Job, JobResult
-from fpl.sweep.prepare import Places, prepare
+from fpl.sweep.places import Places
+from fpl.sweep.prepare import prepare
 from fpl.train.checkpoint import load
 
 Hook = Callable[[str, int], None]

@@ -12,7 +12,7 @@ from fpl import load_results
 from fpl.cli import app
 from fpl.errors import FplError
 from fpl.store.read import Results
-from fpl.sweep.prepare import Places
+from fpl.sweep.places import Places
 from tests.conftest import RUN
 
 TABLE = """

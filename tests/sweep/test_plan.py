@@ -17,9 +17,9 @@ from fpl.store.write import failure_path, write_failure, write_run
 from fpl.sweep import needs
 from fpl.sweep.capacity import Capacity, Layout, capacity, makespan
 from fpl.sweep.cost import kept_bytes, running_bytes
-from fpl.sweep.needs import Needs, Paths
+from fpl.sweep.needs import Needs
+from fpl.sweep.places import Places
 from fpl.sweep.plan import LAUNCHER_START, RAY_START, RUN_START, Plan, make_plan
-from fpl.sweep.prepare import Places
 from fpl.sweep.speed import CPU_CORE, V100, CostModel
 from fpl.sweep.suite import Wanted
 
@@ -164,19 +164,19 @@ def test_runs_on_data_that_only_a_download_gives_are_blocked(experiments: Path, 
 def test_a_done_run_is_done_without_its_data(campaign: Campaign, places: Places, tmp_path: Path) -> None:
     run = make_plan(campaign, places).wanted[0]
     record(places.out, run)
-    elsewhere = Paths(places.out, tmp_path / "nothing", tmp_path / "no splits")
+    elsewhere = Places(places.out, tmp_path / "nothing", tmp_path / "no splits")
     plan = make_plan(campaign, elsewhere)
     assert [found.recipe for found in plan.done] == [run.recipe]
 
 
 def test_what_reproduce_makes_itself_blocks_nothing(campaign: Campaign, tmp_path: Path) -> None:
-    plan = make_plan(campaign, Paths(tmp_path / "out", tmp_path / "nothing", tmp_path / "splits"))
+    plan = make_plan(campaign, Places(tmp_path / "out", tmp_path / "nothing", tmp_path / "splits"))
     assert len(plan.missing) == RUNS
     assert plan.to_make == {"drawn data sets": ["synthetic_city"], "splits": ["synthetic_city every-nth 1/4"]}
 
 
 def test_lists_that_no_rule_gives_block(experiments: Path, places: Places, tmp_path: Path) -> None:
-    folders = Paths(places.out, places.data_root, tmp_path / "splits")
+    folders = Places(places.out, places.data_root, tmp_path / "splits")
     overrides = ["data.split.family=imported", "data.split.fraction=7"]
     imported = load_campaign(experiments, "test", overrides=overrides)
     plan = make_plan(imported, folders)
@@ -196,7 +196,7 @@ def test_lists_that_no_rule_gives_block(experiments: Path, places: Places, tmp_p
 def lacking(places: Places, model: dict[str, object], weights: Path | None) -> tuple[list[str], Needs]:
     from fpl.config.compose import load_config
 
-    found = Needs(Paths(places.out, places.data_root, places.splits_root, weights))
+    found = Needs(Places(places.out, places.data_root, places.splits_root, weights))
     config = load_config(Path(__file__).parents[2] / "experiments/base/synthetic_city_cps.toml")
     data = config.data.model_copy(update={"split": config.data.split.model_copy(update={"fraction": "1/4"})})
     chosen = ModelConfig.model_validate({"pretrained": "imagenet", **model})

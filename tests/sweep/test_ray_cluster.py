@@ -24,8 +24,8 @@ from fpl.sweep.cluster import (
 )
 from fpl.sweep.job import JobResult
 from fpl.sweep.launch.mailbox import Ended, Entered, Mailbox, Report
-from fpl.sweep.nodes import Folders, NodeView, differences, look_around
-from fpl.sweep.prepare import Places
+from fpl.sweep.nodes import NodeView, differences, look_around
+from fpl.sweep.places import Places
 from tests.sweep.ray_support import Recorder, job_of
 
 
@@ -83,38 +83,38 @@ def test_senseless_slots_are_refused(arguments: dict[str, object], message: str)
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Folders:
+def shared(tmp_path: Path) -> Places:
     for name in ("out", "data/synthetic_city", "splits/synthetic_city", "weights"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "weights" / "resnet50_v1c.pth").write_bytes(b"12345")
     (tmp_path / "out" / "marker").write_text("written by the driver")
-    return Folders(tmp_path / "out", tmp_path / "data", tmp_path / "splits", tmp_path / "weights")
+    return Places(tmp_path / "out", tmp_path / "data", tmp_path / "splits", tmp_path / "weights")
 
 
-def test_a_node_that_sees_the_same_is_accepted(shared: Folders) -> None:
+def test_a_node_that_sees_the_same_is_accepted(shared: Places) -> None:
     driver, other = look_around("driver", shared, "marker"), look_around("10.0.0.2", shared, "marker")
     assert differences(driver, other, shared) == []
 
 
-def test_a_node_that_sees_something_else_is_named_with_the_folder(shared: Folders, tmp_path: Path) -> None:
+def test_a_node_that_sees_something_else_is_named_with_the_folder(shared: Places, tmp_path: Path) -> None:
     driver = look_around("driver", shared, "marker")
     # The same paths on a node of its own: an empty folder of results, other data, no splits, another weights file.
     local = tmp_path / "local"
     for name in ("out", "data/synthetic_voc", "weights"):
         (local / name).mkdir(parents=True)
     (local / "weights" / "resnet50_v1c.pth").write_bytes(b"1234")
-    there = Folders(local / "out", local / "data", local / "splits", local / "weights")
+    there = Places(local / "out", local / "data", local / "splits", local / "weights")
     found = dataclasses.replace(look_around("10.0.0.2", there, "marker"), versions="fpl 0.0.9 (source 0), torch 2.9")
     assert differences(driver, found, shared) == [
         f"node 10.0.0.2: the folder of results {shared.out} is another one there: a file written here is not seen",
-        f"node 10.0.0.2: the folder of data {shared.data} holds other files there",
-        f"node 10.0.0.2: the folder of splits {shared.splits} does not exist there",
-        f"node 10.0.0.2: the folder of pretrained weights {shared.weights} holds other files there",
+        f"node 10.0.0.2: the folder of data {shared.data_root} holds other files there",
+        f"node 10.0.0.2: the folder of splits {shared.splits_root} does not exist there",
+        f"node 10.0.0.2: the folder of pretrained weights {shared.weights_dir} holds other files there",
         f"node 10.0.0.2: has fpl 0.0.9 (source 0), torch 2.9 instead of {driver.versions}",
     ]
 
 
-def test_a_node_that_cannot_write_is_named(shared: Folders) -> None:
+def test_a_node_that_cannot_write_is_named(shared: Places) -> None:
     driver = NodeView("driver", "m", True, "d", "s", "w", "v")
     found = dataclasses.replace(driver, node="10.0.0.3", writable=False)
     assert differences(driver, found, shared) == [f"node 10.0.0.3: cannot write to the folder of results {shared.out}"]

@@ -19,7 +19,8 @@ from fpl.sweep.execution import Execution
 from fpl.sweep.inputs import make_inputs
 from fpl.sweep.job import Job, JobResult, run_job
 from fpl.sweep.noise import measure_noise
-from fpl.sweep.prepare import Places, pin
+from fpl.sweep.places import Places
+from fpl.sweep.prepare import pin
 from fpl.sweep.reproduce import Account, carry_out
 from fpl.sweep.suite import Wanted
 from fpl.sweep.view import View

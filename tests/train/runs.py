@@ -13,7 +13,7 @@ import torch
 import fpl
 from fpl.config.schema import RunConfig
 from fpl.sweep.local import run_local
-from fpl.sweep.prepare import Places
+from fpl.sweep.places import Places
 from fpl.train.checkpoint import load
 from fpl.train.state import LoopOptions
 

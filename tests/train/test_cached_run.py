@@ -11,7 +11,8 @@ from fpl.data.build_cache import build_cache, plan_cache
 from fpl.data.cache import open_cache
 from fpl.data.spec import find_root, get_spec
 from fpl.errors import FplError
-from fpl.sweep.prepare import Places, prepare
+from fpl.sweep.places import Places
+from fpl.sweep.prepare import prepare
 from tests.train.runs import assert_equal_results, elsewhere, run
 
 

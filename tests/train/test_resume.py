@@ -19,7 +19,8 @@ from fpl.errors import FplError
 from fpl.methods import Clock, Losses
 from fpl.methods.cps import Cps
 from fpl.sweep import local
-from fpl.sweep.prepare import Places, prepare
+from fpl.sweep.places import Places
+from fpl.sweep.prepare import prepare
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.runtime import State, Verdict
 from tests.train.runs import OPTIONS, KilledError, assert_equal_results, command, elsewhere, run

@@ -19,7 +19,8 @@ from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
 from fpl.sweep import local
 from fpl.sweep.local import epochs
-from fpl.sweep.prepare import Places, prepare
+from fpl.sweep.places import Places
+from fpl.sweep.prepare import prepare
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.loop import learning_rate
 from fpl.train.runtime import TrainingError

@@ -13,7 +13,7 @@ import pytest
 
 import fpl
 from fpl.config.compose import load_config
-from fpl.sweep.prepare import Places
+from fpl.sweep.places import Places
 from tests.train.runs import command, elsewhere, run
 
 
