@@ -4,8 +4,8 @@
 
 1. GFLOP of a forward pass per megapixel and parameters of every network, counted by torch's FlopCounterMode on the
    built network (on the meta device: nothing is computed), beside `fpl.sweep.convolutions`.
-2. Bytes that the operations of each loss read and write per pixel and class, forward and backward: `PIXEL_BYTES` and
-   `LABEL_BYTES` of `fpl.sweep.cost`.
+2. Bytes that the operations of each loss, and of what AEL adds to it, read and write per pixel and class, forward and
+   backward: `PIXEL_BYTES`, `LABEL_BYTES`, `WEIGHT_BYTES` and `CONFIDENCE_BYTES` of `fpl.sweep.cost`.
 3. What the seconds per epoch of the paper's Table A6 say about a V100: `V100` of `fpl.sweep.speed`.
 """
 
@@ -23,17 +23,22 @@ from torch.utils.flop_counter import FlopCounterMode
 from fpl.config.schema import ModelConfig
 from fpl.losses import PixelLoss, cross_entropy, ohem_cross_entropy
 from fpl.losses.pixel import KINDS
+from fpl.methods.ael_bank import class_confidence
+from fpl.methods.ael_mix import pixel_weights
 from fpl.models import build_network
-from fpl.sweep.convolutions import RESNET_BLOCKS, RESNET_WIDTHS, Layer, layers_of
-from fpl.sweep.cost import LABEL_BYTES, PIXEL_BYTES, TRAINED
+from fpl.sweep.convolutions import auxiliary_layers, layers_of
+from fpl.sweep.cost import CONFIDENCE_BYTES, LABEL_BYTES, PIXEL_BYTES, TRAINED, WEIGHT_BYTES
 from fpl.text import table
 
 SIDE = 1024
 CLASSES = 19
 SMALL_HEAD: dict[str, Any] = {"head_channels": 32, "low_level_channels": 16}
+AEL: dict[str, Any] = {"network": "ael", "aspp_rates": (12, 24, 36), "low_level_channels": 256}
 NETWORKS: dict[str, dict[str, Any]] = {
     "resnet50": {"backbone": "resnet50"},
     "resnet101": {"backbone": "resnet101"},
+    "resnet50, AEL": {"backbone": "resnet50", **AEL},
+    "resnet101, AEL": {"backbone": "resnet101", **AEL},
     "efficientnet_lite0": {"backbone": "efficientnet_lite0"},
     "tiny, width 12, depth 1, head 32": {"backbone": "tiny", "tiny_width": 12, "tiny_depth": 1, **SMALL_HEAD},
     "tiny, width 12, depth 2, head 32": {"backbone": "tiny", "tiny_width": 12, "tiny_depth": 2, **SMALL_HEAD},
@@ -54,7 +59,7 @@ def networks() -> list[dict[str, str]]:
             network = build_network(model, CLASSES).eval()
             with FlopCounterMode(display=False) as counter:
                 network(torch.empty(1, 3, SIDE, SIDE))
-        layers = layers_of(model, CLASSES)
+        layers, auxiliary = layers_of(model, CLASSES), auxiliary_layers(model, CLASSES)
         megapixels = SIDE**2 / 1e6
         rows.append(
             {
@@ -62,7 +67,7 @@ def networks() -> list[dict[str, str]]:
                 "GFLOP/MP counted": f"{counter.get_total_flops() / 1e9 / megapixels:.2f}",
                 "closed form": f"{sum(layer.flops(SIDE, SIDE) for layer in layers) / 1e9 / megapixels:.2f}",
                 "parameters": str(sum(parameter.numel() for parameter in network.parameters())),
-                "closed form ": str(sum(layer.parameters for layer in layers)),
+                "closed form ": str(sum(layer.parameters for layer in (*layers, *auxiliary))),
                 "convolutions": str(len(layers)),
             }
         )
@@ -97,30 +102,33 @@ def losses(classes: int = 21, side: int = 128) -> list[dict[str, str]]:
     counted = {f"pixel loss {kind}": (pixel(kind), PIXEL_BYTES[kind]) for kind in KINDS}
     counted["labels, ce"] = (lambda: cross_entropy(student, label)[0], LABEL_BYTES["ce"])
     counted["labels, ohem"] = (lambda: ohem_cross_entropy(student, label, min_kept=side)[0], LABEL_BYTES["ohem"])
-    rows = []
-    for name, (compute, in_use) in counted.items():
+
+    def per_value(compute: Callable[[], Tensor]) -> float:
         # A gradient that is there already would be added to.
         student.grad = None
         with Traffic() as traffic:
-            compute().backward()
-        rows.append({"loss": name, "bytes": f"{traffic.bytes / student.numel():.0f}", "in use": str(in_use)})
+            result = compute()
+            if result.requires_grad:
+                result.backward()
+        return traffic.bytes / student.numel()
+
+    rows = [
+        {"loss": name, "bytes": f"{per_value(compute):.0f}", "in use": str(in_use)}
+        for name, (compute, in_use) in counted.items()
+    ]
+    rates, uniform = torch.rand(classes), torch.rand(label.shape)
+    loss, everywhere = PixelLoss("ce"), torch.ones(label.shape, dtype=torch.bool)
+
+    def weighted() -> Tensor:
+        term = loss(student, teacher, uniform, denominator=1.0, counted=everywhere)
+        return loss.total([term], lambda value: value)
+
+    found = per_value(lambda: pixel_weights(teacher, student, power=2.0, gate=0.7, rates=rates, uniform=uniform))
+    applied = per_value(weighted) - per_value(pixel("ce"))
+    sure = per_value(lambda: class_confidence(student, label, groups=1))
+    rows.append({"loss": "AEL, weights of pixels", "bytes": f"{found + applied:.0f}", "in use": str(WEIGHT_BYTES)})
+    rows.append({"loss": "AEL, confidence", "bytes": f"{sure:.0f}", "in use": str(CONFIDENCE_BYTES)})
     return rows
-
-
-def ael_layers(classes: int) -> tuple[list[Layer], list[Layer]]:
-    """AEL's DeepLabV3+ on ResNet-101 (output stride 8, five branches concatenated), and its auxiliary head."""
-    layers = [Layer(3, 64, 3, 2), Layer(64, 64, 3, 2), Layer(64, 128, 3, 2)]
-    channels, before = 128, 4
-    for blocks, width, stride in zip(RESNET_BLOCKS["resnet101"], RESNET_WIDTHS, (4, 8, 8, 8), strict=True):
-        for number in range(blocks):
-            layers += [Layer(channels, width, 1, before), Layer(width, width, 3, stride)]
-            layers += [Layer(width, 4 * width, 1, stride)]
-            layers += [Layer(channels, 4 * width, 1, stride)] if number == 0 else []
-            channels, before = 4 * width, stride
-    layers += [Layer(2048, 256, 1, 0), Layer(2048, 256, 1, 8), *[Layer(2048, 256, 3, 8)] * 3]
-    layers += [Layer(1280, 256, 3, 8), Layer(256, 256, 1, 4), Layer(512, 256, 3, 4), Layer(256, 256, 3, 4)]
-    layers += [Layer(256, classes, 1, 4)]
-    return layers, [Layer(1024, 256, 3, 8), Layer(256, classes, 1, 8)]
 
 
 def table_a6() -> list[dict[str, str]]:
@@ -129,9 +137,12 @@ def table_a6() -> list[dict[str, str]]:
     Per GPU and step: the student is trained on 2 labeled images and 1 mixed one, with the auxiliary head on the
     labeled ones; the teacher looks at 2 labeled and 2 unlabeled images.
     """
+    model = ModelConfig(pretrained="none", backbone="resnet101", **AEL)
     rows = []
     for name, classes, side, seconds, steps in (("cityscapes", 19, 769, 730, 163), ("voc", 21, 513, 835, 579)):
-        network, auxiliary = (sum(layer.flops(side, side) for layer in part) for part in ael_layers(classes))
+        network, auxiliary = (
+            sum(layer.flops(side, side) for layer in layers(model, classes)) for layers in (layers_of, auxiliary_layers)
+        )
         work = (3 * TRAINED + 4) * network + 2 * TRAINED * auxiliary
         each = seconds / steps
         rows.append(

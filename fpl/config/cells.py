@@ -1,7 +1,7 @@
 """From a table to its cells, and from a cell to the runs that measure it.
 
-A cell's run is the recipe `base/{dataset}_{recipe}.toml`, then the column's `set`, the row's `set`, the cell's T, the
-scale, overrides of the command line, and the row's `multiply`.
+A cell's run is the recipe `base/{dataset}_{recipe}.toml`, then the column's `set` and what it has for that recipe
+(`recipes`), the row's `set`, the cell's T, the scale, overrides of the command line, and the row's `multiply`.
 """
 
 from __future__ import annotations
@@ -143,7 +143,11 @@ class Resolver:
             origins: dict[str, str] = {}
             self._bases[path] = (read_base(path, origins), origins)
         tree, origins = copy.deepcopy(self._bases[path])
-        layers = [(f"`set` of column {column.key}", column.settings), (f"`set` of row {row.key}", row.settings)]
+        layers = [
+            (f"`set` of column {column.key}", column.settings),
+            (f"`recipes.{row.recipe}` of column {column.key}", column.recipes.get(row.recipe, {})),
+            (f"`set` of row {row.key}", row.settings),
+        ]
         if row.threshold is not None:
             value = row.threshold[number] if isinstance(row.threshold, list) else row.threshold
             layers.append((f"`threshold` of row {row.key}", {"loss": {"threshold": value}}))

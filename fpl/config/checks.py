@@ -38,18 +38,46 @@ def problems(config: RunConfig) -> list[str]:
             )
     if data.labeled_batch % loss.ohem_group:
         found.append(f"data.labeled_batch = {data.labeled_batch} is no multiple of loss.ohem_group = {loss.ohem_group}")
+    if data.scale_sampling == "balanced" and not min(data.scales) <= 1 <= max(data.scales):
+        found.append(f'data.scale_sampling = "balanced" needs scales on both sides of 1, not {list(data.scales)}')
+    return found + _ael_problems(config)
+
+
+def _ael_problems(config: RunConfig) -> list[str]:
+    method, data = config.method, config.data
+    if method.name != "ael":
+        return []
+    found = []
+    for key, size in {"labeled_batch": data.labeled_batch, "unlabeled_batch": data.unlabeled_batch}.items():
+        if size % method.groups:
+            found.append(f"data.{key} = {size} is no multiple of method.groups = {method.groups}")
+    if method.copy_paste:
+        outside = [number for number in method.paste_excluded if number >= data.num_classes]
+        if outside:
+            found.append(f"method.paste_excluded has {outside[0]}, but classes are 0 to {data.num_classes - 1}")
+        elif len(method.paste_excluded) == data.num_classes:
+            found.append("method.paste_excluded leaves no class to paste; for none set method.copy_paste = false")
+        if not method.paste_scales[0] <= 1 <= method.paste_scales[1]:
+            found.append(f"method.paste_scales = {list(method.paste_scales)} must enclose 1: half of the draws shrink")
     return found
 
 
 def warnings_of(config: RunConfig) -> list[str]:
     """What is allowed but rarely meant, one sentence each."""
     found = []
-    if config.method.name == "cps" and config.method.weight == 0.0:
+    if config.method.name != "supervised" and config.method.weight == 0.0:
         found.append("method.weight = 0: the unlabeled images have no influence on this run")
     if config.loss.kind == "fpl" and config.loss.strategy == "n" and config.loss.balance:
         found.append("loss.balance with strategy n divides by a loss that is 0 wherever all classes are positive")
     if config.loss.kind == "fpl" and config.loss.strategy == "step" and config.data.num_classes < 4:
         found.append(f"loss.strategy = step starts at K = 3; {config.data.num_classes} classes cap it")
+    if config.method.name == "ael" and config.loss.kind == "fpl" and config.loss.strategy in ("n-1", "n", "ratio"):
+        gate, threshold = config.method.confidence_gate, config.loss.threshold
+        if gate >= threshold:
+            found.append(
+                f"method.confidence_gate = {gate:g} is not below loss.threshold = {threshold:g}: every pixel that "
+                "passes has K = 1, so FPL is nothing but weighted cross-entropy here; lower the gate, or raise T"
+            )
     pixels = config.data.crop[0] * config.data.crop[1] * config.loss.ohem_group
     if config.loss.supervised == "ohem" and pixels <= config.loss.ohem_min_kept:
         found.append(
@@ -69,4 +97,6 @@ def worker_problem(config: RunConfig, workers: int) -> str | None:
     per_worker = config.data.labeled_batch // workers
     if per_worker % config.loss.ohem_group:
         return f"loss.ohem_group = {config.loss.ohem_group} does not divide the {per_worker} labeled images of a worker"
+    if config.method.name == "ael" and config.method.groups % workers:
+        return f"method.groups = {config.method.groups} cannot be shared equally by {workers} workers"
     return None

@@ -36,6 +36,7 @@ class Column(_Part):
         dataset: Chooses the recipe together with the row's; empty: the table's.
         labeled: Labeled images as printed, or None.
         settings: `set` in the file: what the column changes in the recipe.
+        recipes: Recipe -> what it changes besides for the rows of that recipe alone, put over `set`: their length, say.
     """
 
     key: str
@@ -44,6 +45,7 @@ class Column(_Part):
     dataset: str = ""
     labeled: int | None = None
     settings: dict[str, Any] = Field(default_factory=dict, alias="set")
+    recipes: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
 
 class Row(_Part):
@@ -131,6 +133,13 @@ class Experiment(_Part):
             keys = [part.key for part in parts]
             if twice := {key for key in keys if keys.count(key) > 1}:
                 raise ValueError(f"key {sorted(twice)[0]} is used twice")
+        known = sorted({row.recipe for row in self.rows})
+        for column in self.columns:
+            if unknown := sorted(set(column.recipes) - set(known)):
+                raise ValueError(
+                    f"column {column.key}: recipes.{unknown[0]}, but no row has this recipe; there are: "
+                    f"{', '.join(known)}"
+                )
         for row in self.rows:
             self._check_row(row)
         return self

@@ -60,16 +60,20 @@ class DataConfig(Section):
     # Images are read at 1/downscale of their size; validation still counts every pixel of the original label.
     downscale: PositiveInt = 1
     crop: Size
-    # "choice" draws one of `scales`; "uniform" draws between its smallest and largest value.
+    # "choice" draws one of `scales`; "uniform" draws between its smallest and largest value; "balanced" draws one half
+    # between the smallest and 1 and the other between 1 and the largest, as AEL does.
     scales: Annotated[tuple[Scale, ...], Field(min_length=1)] = (0.5, 0.75, 1.0, 1.5, 1.75, 2.0)
-    scale_sampling: Literal["choice", "uniform"] = "choice"
+    scale_sampling: Literal["choice", "uniform", "balanced"] = "choice"
     flip: bool = True
+    # Label of what a crop shows outside its image, in training and in the protocol "center": 255 is ignored. Unset:
+    # 255, and 0 (road, background) with method.fidelity = "released", which is what AEL's code does.
+    padding_label: Literal[255, 0] | None = None
     labeled_batch: PositiveInt
     unlabeled_batch: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _normalise(self) -> DataConfig:
-        if self.scale_sampling == "uniform":
+        if self.scale_sampling != "choice":
             # Between the smallest and the largest, more numbers mean nothing.
             self._set(scales=(min(self.scales), max(self.scales)))
         return self
@@ -84,9 +88,13 @@ class ModelConfig(Section):
     # Pins the weights file; the run refuses another one.
     pretrained_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")] | None = None
     norm: Literal["batch", "frozen"] = "batch"
+    # DeepLabV3+ as the released code of CPS or of AEL builds it.
+    network: Literal["cps", "ael"] = "cps"
     aspp_rates: tuple[PositiveInt, PositiveInt, PositiveInt] = (6, 12, 18)
     head_channels: PositiveInt = 256
     low_level_channels: PositiveInt = 48
+    # Only for network = "ael": share of the head's channels that are dropped in training.
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     # Only for backbone = "tiny".
     tiny_width: PositiveInt = 16
     tiny_depth: PositiveInt = 1
@@ -95,6 +103,8 @@ class ModelConfig(Section):
     def _normalise(self) -> ModelConfig:
         if self.backbone != "tiny":
             self._forget("tiny_width", "tiny_depth")
+        if self.network != "ael":
+            self._forget("dropout")
         if self.pretrained == "none":
             self._forget("pretrained_sha256")
         return self
@@ -138,8 +148,80 @@ class CpsConfig(Section):
         return self
 
 
-MethodConfig = Annotated[SupervisedConfig | CpsConfig, Field(discriminator="name")]
+class AelConfig(Section):
+    """Adaptive equalization learning: an EMA teacher, and more of what the student is unsure of.
 
+    Defaults are those of AEL's configuration for Cityscapes unless said otherwise.
+    """
+
+    name: Literal["ael"]
+    # Unset keys below follow it: "paper" as the paper describes FPL+AEL, "released" as the released data code has it.
+    fidelity: Literal["paper", "released"] = "paper"
+    # Weight of both consistency terms, and the share of training over which it rises from 0; AEL has no ramp.
+    weight: Annotated[float, Field(ge=0.0)] = 1.0
+    ramp: Fraction = 0.0
+    # Confidence and pixel weights are taken in so many groups of images: those of the 8 processes of the release.
+    groups: PositiveInt = 8
+    confidence_momentum: Fraction = 0.999
+    # Targets of which the teacher is less sure teach nothing: 0.7 on VOC.
+    confidence_gate: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    # Whether the gate stays when loss.kind = "fpl". Unset: only with fidelity = "paper".
+    gate_under_fpl: bool | None = None
+    # Weight of a pixel: the teacher's confidence to this power.
+    confidence_power: Annotated[float, Field(ge=0.0)] = 2.0
+    # Adaptive equalization sampling: pixels of confident classes are left out at random.
+    sampling: bool = True
+    sampling_power: Annotated[float, Field(ge=0.0)] = 1.0
+    # Adaptive copy-paste onto labeled images: `paste_classes` draws among all classes but the excluded ones.
+    copy_paste: bool = True
+    paste_probability: Fraction = 0.5
+    paste_classes: PositiveInt = 3
+    paste_excluded: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 8, 10)
+    paste_scales: tuple[Scale, Scale] = (0.1, 2.0)
+    # "same": an image is pasted onto itself. Unset: "other", but FPL's released VOC code does that.
+    paste_partner: Literal["other", "same"] | None = None
+    # Adaptive CutMix: shares of the crop that a component must exceed, and that a class needs to enter the image bank.
+    component_area: Fraction = 0.005
+    bank_area: Fraction = 0.01
+    # Teacher: decay min(1 - 1/(step + 1), ema_decay); in "train" mode with statistics of its own, as released.
+    ema_decay: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.99
+    ema_buffers: bool = False
+    teacher_mode: Literal["train", "eval"] = "train"
+
+    @model_validator(mode="after")
+    def _normalise(self) -> AelConfig:
+        if not self.copy_paste:
+            self._forget("paste_probability", "paste_classes", "paste_excluded", "paste_scales", "paste_partner")
+        self._set(paste_excluded=tuple(sorted(set(self.paste_excluded))))
+        if not self.sampling:
+            self._forget("sampling_power")
+        if self.paste_scales[0] > self.paste_scales[1]:
+            raise ValueError(f"paste_scales {list(self.paste_scales)} is not ordered from small to large")
+        if self.teacher_mode == "eval" and not self.ema_buffers:
+            raise ValueError(
+                'teacher_mode = "eval" with ema_buffers = false: the teacher would normalise with the statistics it '
+                "began with; set ema_buffers = true"
+            )
+        return self
+
+    def resolved(self, *, fpl: bool, dataset: str) -> AelConfig:
+        """The same with every unset key decided."""
+        gate, under_fpl, partner = self.confidence_gate, self.gate_under_fpl, self.paste_partner
+        released = self.fidelity == "released"
+        if under_fpl is None:
+            under_fpl = not (fpl and released)
+        if fpl and not under_fpl:
+            gate = 0.0
+        if not gate or not fpl:
+            under_fpl = True  # nothing to decide
+        if partner is None:
+            partner = "same" if released and fpl and self.copy_paste and dataset.endswith("voc") else "other"
+        return self.model_copy(update={"confidence_gate": gate, "gate_under_fpl": under_fpl, "paste_partner": partner})
+
+
+MethodConfig = Annotated[SupervisedConfig | CpsConfig | AelConfig, Field(discriminator="name")]
+
+SUPERVISED_KEYS = ("supervised", "ohem_", "auxiliary_", "stride")
 FUZZY_KEYS = (
     "strategy",
     "fixed_k",
@@ -180,6 +262,8 @@ class LossConfig(Section):
     ohem_min_kept: PositiveInt = 50_000
     # Images among which hard pixels compete: 1 is what eight GPUs with one image each compute.
     ohem_group: PositiveInt = 1
+    # Only for model.network = "ael": weight of the auxiliary head's supervised loss.
+    auxiliary_weight: Annotated[float, Field(ge=0.0)] = 0.4
 
     @model_validator(mode="after")
     def _normalise(self) -> LossConfig:
@@ -239,19 +323,24 @@ class TrainConfig(Section):
 class EvalConfig(Section):
     """The protocol of the mIoU: part of the metric's name."""
 
-    protocol: Literal["sliding", "whole"]
-    # Window of the sliding protocol; unset: the training crop.
+    # "center" looks at the middle of each image alone, as AEL's training log does.
+    protocol: Literal["sliding", "whole", "center"]
+    # Window of the protocols sliding and center; unset: the training crop.
     crop: Size | None = None
     stride_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 2 / 3
     # What overlapping windows add up: CPS sums logits, AEL averages probabilities.
     combine: Literal["logits", "probabilities"] = "logits"
     # A class that neither label nor prediction holds is left out of the mean ("skip") or counts 0 ("zero").
     absent: Literal["skip", "zero"] = "skip"
+    # Validates on so many images, drawn once for all seeds; unset: all. AEL's VOC code takes as many as are labeled.
+    subsample: PositiveInt | None = None
 
     @model_validator(mode="after")
     def _normalise(self) -> EvalConfig:
         if self.protocol == "whole":
-            self._forget("crop", "stride_rate")
+            self._forget("crop")
+        if self.protocol != "sliding":
+            self._forget("stride_rate")
         return self
 
 
@@ -271,14 +360,31 @@ class RunConfig(Section):
     def _normalise(self) -> RunConfig:
         if self.method.name == "supervised":
             # No unsupervised term: its settings must not make it another run.
-            kept = {key: value for key, value in self.loss if key.startswith(("supervised", "ohem_", "stride"))}
+            kept = {key: value for key, value in self.loss if key.startswith(SUPERVISED_KEYS)}
             self._set(loss=LossConfig(**kept), data=self.data.model_copy(update={"unlabeled_batch": 0}))
+        if self.model.network != "ael":
+            unused = {"auxiliary_weight": LossConfig.model_fields["auxiliary_weight"].default}
+            self._set(loss=self.loss.model_copy(update=unused))
+        self._normalise_padding_and_ael()
         if self.train.evaluate_every > self.train.steps:
             # The end is validated in any case.
             self._set(train=self.train.model_copy(update={"evaluate_every": self.train.steps}))
         if self.eval.crop == self.data.crop:
             self._set(eval=self.eval.model_copy(update={"crop": None}))
         return self
+
+    def _normalise_padding_and_ael(self) -> None:
+        method, fpl = self.method, self.loss.kind == "fpl"
+        padding: Literal[255, 0] = 255
+        if isinstance(method, AelConfig):
+            padding = 0 if method.fidelity == "released" else 255
+            given = "convex_coefficient" in self.loss.model_fields_set and self.loss.convex_coefficient is not None
+            if fpl and self.loss.weight == "convex" and self.loss.fidelity == "released" and not given:
+                # The released files differ: 1 for CPS, 4 for AEL.
+                self._set(loss=self.loss.model_copy(update={"convex_coefficient": 4.0}))
+            self._set(method=method.resolved(fpl=fpl, dataset=self.data.dataset))
+        if self.data.padding_label is None:
+            self._set(data=self.data.model_copy(update={"padding_label": padding}))
 
     @model_validator(mode="after")
     def _check_sections_against_each_other(self) -> RunConfig:

@@ -25,7 +25,7 @@ MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
 # First key of `seeded`: what the numbers are used for.
-FOR_ORDER, FOR_SAMPLE, FOR_CUTMIX = 0, 1, 2
+FOR_ORDER, FOR_SAMPLE, FOR_CUTMIX, FOR_PASTE, FOR_CHOICE = range(5)
 
 
 def seeded(seed: int, purpose: int, stream: int, number: int) -> np.random.Generator:
@@ -54,23 +54,31 @@ class Augmentation:
     """The training augmentation of the released CPS code: flip, rescale, random crop, centred padding.
 
     Args:
-        config: Its `crop`, `scales`, `scale_sampling` and `flip` are used.
+        config: Its `crop`, `scales`, `scale_sampling`, `flip` and `padding_label` are used.
     """
 
     def __init__(self, config: DataConfig) -> None:
         self.crop = config.crop
         self.scales = config.scales
-        self.choice = config.scale_sampling == "choice"
+        self.sampling = config.scale_sampling
         self.flip = config.flip
+        self.padding_label = IGNORE if config.padding_label is None else config.padding_label
 
     def draw(self, generator: np.random.Generator) -> Parameters:
         """Draw the parameters of one sample: flip with probability 1/2, a scale, a place of the crop."""
         flip, scale, top, left = generator.random(4)
-        if self.choice:
-            factor = self.scales[int(scale * len(self.scales))]
-        else:
-            factor = min(self.scales) + float(scale) * (max(self.scales) - min(self.scales))
-        return Parameters(bool(self.flip and flip < 0.5), factor, float(top), float(left))
+        return Parameters(bool(self.flip and flip < 0.5), self._factor(float(scale)), float(top), float(left))
+
+    def _factor(self, uniform: float) -> float:
+        """The scale that a number 0 <= uniform < 1 stands for; "balanced" is RandResize of the released AEL code."""
+        if self.sampling == "choice":
+            return self.scales[int(uniform * len(self.scales))]
+        least, most = min(self.scales), max(self.scales)
+        if self.sampling == "uniform":
+            return least + uniform * (most - least)
+        if uniform < 0.5:
+            return least + 2 * uniform * (1 - least)
+        return 1 + (2 * uniform - 1) * (most - 1)
 
     def apply(
         self, image: NDArray[np.uint8], label: NDArray[np.uint8] | None, parameters: Parameters
@@ -88,9 +96,9 @@ class Augmentation:
             parameters: See `draw`.
 
         Returns:
-            Image uint8 [3, h, w] (padding 0), label uint8 [h, w] (padding 255) or None, and valid bool [h, w],
-            false on padding; (h, w) is the crop. None of them shares memory with the input. Labels are those of
-            `apply_whole`; images too, or shifted by at most 1/64 pixel where the sizes allow no more (`resample`).
+            Image uint8 [3, h, w] (padding 0), label uint8 [h, w] (padding `padding_label`) or None, and valid bool
+            [h, w], false on padding; (h, w) is the crop. None of them shares memory with the input. Labels are those
+            of `apply_whole`; images too, or shifted by at most 1/64 pixel where the sizes allow no more (`resample`).
         """
         place = self._place(image, parameters)
         pixels = np.zeros((3, *self.crop), dtype=np.uint8)
@@ -98,7 +106,7 @@ class Augmentation:
         pixels[:, *place.inside] = part.transpose(2, 0, 1)
         classes = None
         if label is not None:
-            classes = np.full(self.crop, IGNORE, dtype=np.uint8)
+            classes = np.full(self.crop, self.padding_label, dtype=np.uint8)
             classes[place.inside] = crop_resized_label(label, place.resized, place.corner, place.size, parameters.flip)
         valid = torch.zeros(self.crop, dtype=torch.bool)
         valid[place.inside] = True
@@ -121,7 +129,7 @@ class Augmentation:
             return pixels.as_subclass(Tensor).clone(memory_format=torch.contiguous_format)
 
         pixels = transform(tv_tensors.Image(torch.from_numpy(image).permute(2, 0, 1)), 0)
-        classes = None if label is None else transform(tv_tensors.Mask(torch.from_numpy(label)), IGNORE)
+        classes = None if label is None else transform(tv_tensors.Mask(torch.from_numpy(label)), self.padding_label)
         valid = torch.zeros(self.crop, dtype=torch.bool)
         valid[place.inside] = True
         return pixels, classes, valid

@@ -8,7 +8,7 @@ contiguous slice of the slots, so that two workers together see exactly what one
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,75 +17,36 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from fpl.config.schema import RunConfig
-from fpl.data.augment import FOR_ORDER, FOR_SAMPLE, Augmentation, normalise, seeded
+from fpl.data.augment import FOR_ORDER, FOR_PASTE, FOR_SAMPLE, Augmentation, seeded
+from fpl.data.batch import Batch, Draw, Partner, nothing_to_paste
 from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Images
+from fpl.data.spec import IGNORE
 from fpl.data.splits import Split
 from fpl.errors import FplError
 
-STREAMS = ("labeled", "unlabeled_0", "unlabeled_1")
+__all__ = ["Batch", "BatchStream", "Draw", "Order", "Partner", "PasteRequest", "UnlabeledImages", "make_loader"]
+
+STREAMS = ("labeled", "unlabeled_0", "unlabeled_1", "paste", "chosen")
+PASTE, CHOSEN = STREAMS.index("paste"), STREAMS.index("chosen")
+DRAWS = 2
 PAIRS = ("other", "same")
 
 
-@dataclass
-class Draw:
-    """Unlabeled images of one stream.
+@dataclass(frozen=True)
+class PasteRequest:
+    """Which labeled images a method pastes from; at most one per labeled slot.
 
     Attributes:
-        image: uint8 [B, 3, h, w], or float32 after `Batch.to`.
-        valid: bool [B, h, w], false on padding.
-        index: int64 [B], into the unlabeled list of the split.
-        position: int64 [B], in the stream.
+        probability: Chance of a slot to get one, 0..1.
+        scales: Smallest and largest factor of both sides; half of the draws lie below 1, half above ("balanced").
+        partner: "other" draws any labeled image, as the released AEL code does, so now and then the slot's own;
+            "same" always takes the slot's own, as FPL's released VOC code does.
     """
 
-    image: Tensor
-    valid: Tensor
-    index: Tensor
-    position: Tensor
-
-    def to(self, device: torch.device | str) -> Draw:
-        """The same on a device, the image normalised; index and position stay on the CPU."""
-        image, valid = _network_input(self.image, self.valid, device)
-        return replace(self, image=image, valid=valid)
-
-    def pin_memory(self) -> Draw:
-        """The same in page-locked memory."""
-        return replace(self, image=self.image.pin_memory(), valid=self.valid.pin_memory())
-
-
-@dataclass
-class Batch:
-    """What one rank trains on in one step.
-
-    Attributes:
-        image: Labeled images, uint8 [B, 3, h, w], or float32 after `to`.
-        label: uint8 [B, h, w], 0..C-1 or 255, or int64 after `to`.
-        valid: bool [B, h, w], false on padding.
-        unlabeled: 0, 1 or 2 draws.
-        step: Number of the step, from 0.
-    """
-
-    image: Tensor
-    label: Tensor
-    valid: Tensor
-    unlabeled: list[Draw]
-    step: int
-
-    def to(self, device: torch.device | str) -> Batch:
-        """The same on a device, images normalised to float32 with padding exactly 0."""
-        image, valid = _network_input(self.image, self.valid, device)
-        label = self.label.to(device, non_blocking=True).long()
-        return Batch(image, label, valid, [draw.to(device) for draw in self.unlabeled], self.step)
-
-    def pin_memory(self) -> Batch:
-        """The same in page-locked memory; called by the DataLoader where there is a GPU."""
-        image, label, valid = self.image.pin_memory(), self.label.pin_memory(), self.valid.pin_memory()
-        return Batch(image, label, valid, [draw.pin_memory() for draw in self.unlabeled], self.step)
-
-
-def _network_input(image: Tensor, valid: Tensor, device: torch.device | str) -> tuple[Tensor, Tensor]:
-    image, valid = image.to(device, non_blocking=True), valid.to(device, non_blocking=True)
-    return (normalise(image, valid) if image.dtype == torch.uint8 else image), valid
+    probability: float
+    scales: tuple[float, float]
+    partner: str = "other"
 
 
 class Order:
@@ -128,12 +89,59 @@ class Order:
         return permutation
 
 
+class UnlabeledImages:
+    """Unlabeled images that a method chooses by itself, read in the training process; labels are never opened.
+
+    Args:
+        config: Its seed and the augmentation of its data section are used.
+        split: Its unlabeled list is what indices point into.
+        images: The training images.
+    """
+
+    def __init__(self, config: RunConfig, split: Split, images: Images) -> None:
+        self.seed = config.seed
+        self.ids = split.unlabeled
+        self.images = images
+        self.augmentation = Augmentation(config.data)
+
+    @property
+    def count(self) -> int:
+        """Length of the unlabeled list."""
+        return len(self.ids)
+
+    def read(self, index: int, position: int) -> tuple[Tensor, Tensor]:
+        """An augmented crop, uint8 [3, h, w], and where it shows image, bool [h, w].
+
+        Args:
+            index: Into the unlabeled list.
+            position: What the augmentation is drawn for, apart from those of the loader's streams.
+        """
+        parameters = self.augmentation.draw(seeded(self.seed, FOR_SAMPLE, CHOSEN, position))
+        image, _, valid = self.augmentation.apply(self.images.image(self.ids[index]), None, parameters)
+        return image, valid
+
+
 class _Steps(Dataset[Batch | FplError]):
     """The batch of every step, for one rank."""
 
-    def __init__(self, config: RunConfig, split: Split, images: Images, draws: int, pair: str, rank: int, world: int):
+    def __init__(
+        self,
+        config: RunConfig,
+        split: Split,
+        images: Images,
+        draws: int,
+        pair: str,
+        paste: PasteRequest | None,
+        rank: int,
+        world: int,
+    ) -> None:
         data = config.data
         self.seed = config.seed
+        self.paste = paste
+        if paste is not None:
+            # Padding is never pasted: it is no image, so it must not be labeled as a class.
+            wide = {"scales": paste.scales, "scale_sampling": "balanced", "padding_label": IGNORE}
+            self.paste_augmentation = Augmentation(data.model_copy(update=wide))
         self.images = images
         self.augmentation = Augmentation(data)
         self.labeled, self.unlabeled = split.labeled, split.unlabeled
@@ -153,7 +161,8 @@ class _Steps(Dataset[Batch | FplError]):
 
     def batch(self, step: int) -> Batch:
         image, label, valid = self._labeled(step)
-        return Batch(image, label, valid, [self._draw(stream, step) for stream in self.streams], step)
+        unlabeled = [self._draw(stream, step) for stream in self.streams]
+        return Batch(image, label, valid, unlabeled, step, self._partner(step) if self.paste else None)
 
     def _positions(self, step: int, batch: int) -> range:
         share = batch // self.world
@@ -161,18 +170,34 @@ class _Steps(Dataset[Batch | FplError]):
         return range(start, start + share)
 
     def _labeled(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        images, labels, valids = [], [], []
+        samples = [
+            self._sample(self.augmentation, 0, position, self.orders[0].index(position))
+            for position in self._positions(step, self.labeled_batch)
+        ]
+        image, label, valid = (torch.stack(parts) for parts in zip(*samples, strict=True))
+        return image, label, valid
+
+    def _sample(
+        self, augmentation: Augmentation, stream: int, position: int, index: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        image_id = self.labeled[index]
+        parameters = augmentation.draw(seeded(self.seed, FOR_SAMPLE, stream, position))
+        image, label, valid = augmentation.apply(self.images.image(image_id), self.images.label(image_id), parameters)
+        assert label is not None
+        return image, label, valid
+
+    def _partner(self, step: int) -> Partner:
+        assert self.paste is not None
+        samples = []
         for position in self._positions(step, self.labeled_batch):
-            image_id = self.labeled[self.orders[0].index(position)]
-            parameters = self.augmentation.draw(seeded(self.seed, FOR_SAMPLE, 0, position))
-            image, label, valid = self.augmentation.apply(
-                self.images.image(image_id), self.images.label(image_id), parameters
-            )
-            assert label is not None
-            images.append(image)
-            labels.append(label)
-            valids.append(valid)
-        return torch.stack(images), torch.stack(labels), torch.stack(valids)
+            generator = seeded(self.seed, FOR_PASTE, 0, position)
+            if generator.random() >= self.paste.probability:
+                samples.append(nothing_to_paste(self.augmentation.crop))
+                continue
+            same = self.paste.partner == "same"
+            index = self.orders[0].index(position) if same else int(generator.integers(len(self.labeled)))
+            samples.append(self._sample(self.paste_augmentation, PASTE, position, index))
+        return Partner(*(torch.stack(parts) for parts in zip(*samples, strict=True)))
 
     def _draw(self, stream: int, step: int) -> Draw:
         positions = self._positions(step, self.unlabeled_batch)
@@ -228,6 +253,7 @@ def make_loader(
     *,
     draws: int,
     pair: str = "other",
+    paste: PasteRequest | None = None,
     start_step: int = 0,
     rank: int = 0,
     world_size: int = 1,
@@ -242,6 +268,7 @@ def make_loader(
         draws: Unlabeled draws per step: 0, 1, or 2 for CutMix.
         pair: Second draw: "other" images, never the partner's own if there are two, or the "same" images under
             another augmentation, which is what the released CPS loaders deliver.
+        paste: Labeled images to paste from (`Batch.partner`); None for none. Nothing else depends on it.
         start_step: First step; resuming needs nothing else.
         rank: Number of this worker, from 0.
         world_size: Number of workers; must divide both batch sizes.
@@ -252,8 +279,10 @@ def make_loader(
     """
     if pair not in PAIRS:
         raise FplError(f"pair = '{pair}'", hint=f"allowed: {', '.join(PAIRS)}")
-    if not 0 <= draws < len(STREAMS):
+    if not 0 <= draws <= DRAWS:
         raise FplError(f"draws = {draws}", hint="0, 1 or 2 are allowed")
+    if paste is not None and paste.partner not in PAIRS:
+        raise FplError(f"partner = '{paste.partner}'", hint=f"allowed: {', '.join(PAIRS)}")
     if not split.labeled:
         raise FplError("the split has no labeled image", where=f"{split.dataset} {split.family} {split.fraction}")
     sizes = {"labeled_batch": config.data.labeled_batch}
@@ -269,5 +298,5 @@ def make_loader(
                 f"data.{key} = {size} cannot be shared equally by {world_size} workers",
                 hint=f"workers that can: {enumerate_briefly(fits) or 'none'}",
             )
-    steps = _Steps(config, split, images, draws, pair, rank, world_size)
+    steps = _Steps(config, split, images, draws, pair, paste, rank, world_size)
     return BatchStream(steps, range(start_step, config.train.steps), loader_workers)

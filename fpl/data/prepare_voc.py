@@ -100,9 +100,8 @@ def prepare_voc(
         progress: Called with the number of finished files and of all.
 
     Raises:
-        FplError: scipy is missing, SBD or a list is not there, or files cannot be converted; all others are done.
+        FplError: SBD or a list is not there, or files cannot be converted; all others are done.
     """
-    _require_scipy()
     own = {*spec.subset_ids(root, "clean"), *spec.list_ids(root, "val")}
     annotations = {path.stem: path for path in sorted(find_annotations(sbd).glob("*.mat"))}
     sources = {image_id: root / "SegmentationClass" / f"{image_id}.png" for image_id in sorted(own)}
@@ -143,9 +142,11 @@ def read_annotation(path: Path) -> Bytes:
     """The label in an SBD annotation: uint8 [H, W], 0..20.
 
     Raises:
-        FplError: scipy is missing, or the file is not a MATLAB 5 file whose struct `GTcls` has such a `Segmentation`.
+        FplError: The file is not a MATLAB 5 file whose struct `GTcls` has such a `Segmentation`.
     """
-    loadmat = _require_scipy()
+    # Imported late: no other command that imports this module needs it.
+    from scipy.io import loadmat
+
     try:
         values = np.asarray(loadmat(str(path), variable_names=["GTcls"])["GTcls"]["Segmentation"][0, 0])
     except Exception as error:
@@ -213,13 +214,3 @@ def _all_errors(errors: list[FplError], tasks: int) -> FplError:
     hints = dict.fromkeys(error.hint for error in errors if error.hint)
     what = f"{len(errors)} of {tasks} labels could not be made; the others are done\n    " + "\n    ".join(lines())
     return FplError(what, hint="; ".join([*hints, "then give the same command again"]))
-
-
-def _require_scipy() -> Callable[..., dict[str, np.ndarray]]:
-    try:
-        from scipy.io import loadmat
-    except ImportError as error:
-        what = "reading the .mat files of SBD needs scipy, which is not installed"
-        raise FplError(what, hint="pip install 'fpl[voc]'") from error
-    reader: Callable[..., dict[str, np.ndarray]] = loadmat
-    return reader

@@ -13,11 +13,15 @@ from fpl.data.cache import Cache
 from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Images
 from fpl.data.spec import DatasetSpec
+from fpl.data.splits import seeded_sample
 from fpl.errors import FplError
+
+# What AEL's released loader of VOC's validation images draws with, whatever the seed of the run is.
+VALIDATION_SEED = 0
 
 
 class ValidationSet:
-    """Iterable over (id, image, label) of a data set's validation part, in the order of its list.
+    """Iterable over (id, image, label) of a data set's validation part, in the order of `validation_ids`.
 
     image: uint8 [3, h, w], reduced by `downscale`; label: uint8 [H, W] at its own size, 0..C-1 or 255, so that every
     pixel of the original label counts.
@@ -30,6 +34,10 @@ class ValidationSet:
         world_size: Number of workers.
         keep: Keep decoded arrays in memory for the next pass.
         cache: Decoded arrays to use (`Images`).
+        subsample: See `validation_ids`.
+
+    Attributes:
+        total: Number of images of all workers together.
 
     Raises:
         FplError: An image or a label is missing; the message has its name.
@@ -45,8 +53,9 @@ class ValidationSet:
         world_size: int = 1,
         keep: bool = False,
         cache: Cache | None = None,
+        subsample: int | None = None,
     ) -> None:
-        ids = spec.list_ids(root, "val")
+        ids = validation_ids(spec, root, subsample)
         check_validation_files(spec, root, ids)
         self.total = len(ids)
         self.ids = tuple(ids[rank::world_size])
@@ -60,6 +69,25 @@ class ValidationSet:
             # Copies: arrays of a cache are read-only, which torch has no notion of.
             image = np.array(self.images.image(image_id).transpose(2, 0, 1), order="C")
             yield image_id, torch.from_numpy(image), torch.from_numpy(self.images.full_label(image_id).copy())
+
+
+def validation_ids(spec: DatasetSpec, root: Path, subsample: int | None = None) -> list[str]:
+    """Ids that are validated on.
+
+    The original AEL code for VOC validates on as many images as are labeled: `random.sample` of the list after
+    `random.seed(0)`, for its loader of validation images is not told the run's seed, and on the whole list where that
+    is shorter. Runs that differ in their seed are thus scored on the same images.
+
+    Args:
+        spec: The data set.
+        root: Its root folder.
+        subsample: Number of images (`eval.subsample`), in the order drawn; None, or as many as there are, takes all, in
+            the order of the list.
+    """
+    ids = spec.list_ids(root, "val")
+    if subsample is None or subsample >= len(ids):
+        return ids
+    return list(seeded_sample(ids, subsample, VALIDATION_SEED)[0])
 
 
 def check_validation_files(spec: DatasetSpec, root: Path, ids: list[str]) -> None:

@@ -144,6 +144,7 @@ class PixelLoss(nn.Module):
         teacher_logits: Tensor,
         weight_map: Tensor | None = None,
         denominator: Tensor | float | None = None,
+        counted: Tensor | None = None,
     ) -> PixelTerm:
         """Compute one direction.
 
@@ -152,6 +153,8 @@ class PixelLoss(nn.Module):
             teacher_logits: Logits (or log-probabilities) of the same shape, aligned pixel to pixel.
             weight_map: Factors [B, *spatial], >= 0; None is 1 everywhere. A pixel of weight 0 does not count: neither
                 value, gradient nor statistics see it, whatever its logits are.
+            counted: Pixels bool [B, *spatial] that count instead, for a method that leaves pixels out of the loss but
+                not out of the plain means.
             denominator: What the weighted sum is divided by; None is the number of pixels that count. 0 is read as 1.
 
         Returns:
@@ -163,16 +166,21 @@ class PixelLoss(nn.Module):
         check_pair(student_logits, teacher_logits)
         student = to_compute(student_logits)
         teacher = to_compute(teacher_logits.detach())
-        if weight_map is None:
-            counted = torch.ones_like(teacher[:, 0], dtype=torch.bool)
-        else:
+        if weight_map is not None:
             check_map("weight_map", weight_map, student)
-            counted = counted_pixels(weight_map)
-            student = only_counted(student, counted)
-        pixels = counted.sum()
+        if counted is not None:
+            check_map("counted", counted, student)
+            included = counted
+        elif weight_map is not None:
+            included = counted_pixels(weight_map)
+        else:
+            included = torch.ones_like(teacher[:, 0], dtype=torch.bool)
+        if weight_map is not None or counted is not None:
+            student = only_counted(student, included)
+        pixels = included.sum()
 
         def total(per_pixel: Tensor) -> Tensor:
-            return torch.where(counted, per_pixel, torch.zeros_like(per_pixel)).sum()
+            return torch.where(included, per_pixel, torch.zeros_like(per_pixel)).sum()
 
         per_pixel, cross_entropy, fuzzy = self._per_pixel(student, teacher)
         value = total(per_pixel if weight_map is None else per_pixel * weight_map)
@@ -181,7 +189,7 @@ class PixelLoss(nn.Module):
             value=divide(value, pixels if denominator is None else denominator),
             mean=divide(total(per_pixel.detach()), pixels),
             cross_entropy=None if cross_entropy_sum is None else divide(cross_entropy_sum, pixels),
-            statistics=self._statistics(student, teacher, fuzzy, cross_entropy_sum, counted, total),
+            statistics=self._statistics(student, teacher, fuzzy, cross_entropy_sum, included, total),
         )
 
     def _per_pixel(self, student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor | None, FuzzyTerms | None]:

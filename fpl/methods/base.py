@@ -9,17 +9,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from fpl.config.schema import OptimConfig, RunConfig
-from fpl.data.batches import Batch
+from fpl.data.batches import Batch, PasteRequest
 from fpl.losses import PixelLoss, PixelTerm, cross_entropy, ohem_cross_entropy
 from fpl.models import SegmentationNetwork
 
 NetworkBuilder = Callable[[], SegmentationNetwork]
-Average = Callable[[Tensor], Tensor]
+
+
+class Workers(Protocol):
+    """What a method may ask of the processes that share the global batch."""
+
+    @property
+    def rank(self) -> int:
+        """Number of this process, from 0."""
+
+    @property
+    def world_size(self) -> int:
+        """Their number."""
+
+    def average(self, value: Tensor) -> Tensor:
+        """Mean of a detached tensor over all of them; the same bits everywhere."""
+
+    def concatenate(self, value: Tensor) -> Tensor:
+        """Tensors [n, ...] of equal shape in the order of the ranks, [world_size * n, ...]."""
+
+
+class ImageSource(Protocol):
+    """Unlabeled training images by their number in the split's list."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    def read(self, index: int, position: int) -> tuple[Tensor, Tensor]:
+        """An augmented crop, uint8 [3, h, w], and where it shows image, bool [h, w].
+
+        The augmentation is drawn for `position`.
+        """
 
 
 @dataclass(frozen=True)
@@ -61,18 +93,18 @@ class Method(nn.Module):
     Args:
         config: The run.
         build_network: Gives a fresh network with pretrained backbone and new random head at each call.
-        average: Averages a detached scalar over all workers; the identity with one worker.
-        workers: Number of workers that share the global batch.
+        workers: The processes that share the global batch.
     """
 
     # Independent unlabeled images per slot of the batch, and whether a second draw is another image or the same one.
     draws: int = 0
     pair: str = "other"
+    # Labeled images to paste from, one per slot; None for none.
+    paste: PasteRequest | None = None
 
-    def __init__(self, config: RunConfig, build_network: NetworkBuilder, average: Average, workers: int) -> None:
+    def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
         super().__init__()
         self.config = config
-        self.average = average
         self.workers = workers
         self.pixel_loss = _pixel_loss(config)
         self.network = build_network()
@@ -84,6 +116,9 @@ class Method(nn.Module):
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Fresh optimizers by name; the engine sets their learning rates from the schedule at every step."""
         return {"main": sgd(self.networks(), self.config.optim)}
+
+    def attach(self, source: ImageSource) -> None:
+        """Take the source of the images that the method chooses by itself; called once, before training."""
 
     def losses(self, batch: Batch, clock: Clock) -> Losses:
         """Forward passes and losses of one step on this worker's share of the batch."""
@@ -102,7 +137,21 @@ class Method(nn.Module):
         if self.config.loss.stride == 1:
             logits: Tensor = network(image)
             return logits
-        return network.classify(network.embed(*network.features(image)), self.thin(image).shape[-2:])
+        return network.classify(network.embed(network.features(image)), self._thin_size(image))
+
+    def labeled_pass(self, network: SegmentationNetwork, image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+        """Train on labels: `train_logits` of the images, and the supervised loss of all heads that the network has."""
+        if network.auxiliary is None:
+            logits = self.train_logits(network, image)
+            return logits, self.supervised_loss(logits, label)
+        size, features = self._thin_size(image), network.features(image)
+        logits = network.classify(network.embed(features), size)
+        auxiliary = self.supervised_loss(network.classify_auxiliary(features, size), label)
+        return logits, self.supervised_loss(logits, label) + self.config.loss.auxiliary_weight * auxiliary
+
+    def _thin_size(self, image: Tensor) -> tuple[int, int]:
+        stride = self.config.loss.stride
+        return -(-image.shape[-2] // stride), -(-image.shape[-1] // stride)
 
     def thin(self, pixels: Tensor) -> Tensor:
         """Labels, masks or images `[..., H, W]` at the positions of `train_logits`: the nearest pixel of each."""
@@ -132,7 +181,7 @@ class Method(nn.Module):
                 logits, label, threshold=loss.ohem_threshold, min_kept=loss.ohem_min_kept, group=loss.ohem_group
             )
             return value
-        valid = self.average((label != 255).sum().float())
+        valid = self.workers.average((label != 255).sum().float())
         value, _ = cross_entropy(logits, label, denominator=valid.clamp_min(1.0))
         return value
 

@@ -13,15 +13,15 @@ from torch import Tensor
 from fpl.config.schema import CpsConfig, RunConfig
 from fpl.data.augment import cutmix_masks
 from fpl.data.batches import Batch
-from fpl.methods.base import Average, Clock, Losses, Method, NetworkBuilder
+from fpl.methods.base import Clock, Losses, Method, NetworkBuilder, Workers
 from fpl.models import SegmentationNetwork
 
 
 class Cps(Method):
     """Two networks that teach each other; the first one is evaluated, as in the released code."""
 
-    def __init__(self, config: RunConfig, build_network: NetworkBuilder, average: Average, workers: int) -> None:
-        super().__init__(config, build_network, average, workers)
+    def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
+        super().__init__(config, build_network, workers)
         assert isinstance(config.method, CpsConfig)
         self.options = config.method
         self.network_2 = build_network()
@@ -39,19 +39,21 @@ class Cps(Method):
         """
         if self.options.cutmix:
             students, teachers = self._mixed(batch)
-            labeled = [self.train_logits(network, batch.image) for network in self.networks()]
+            passes = [self.labeled_pass(network, batch.image, batch.label) for network in self.networks()]
         else:
-            labeled = [self.train_logits(network, batch.image) for network in self.networks()]
+            passes = [self.labeled_pass(network, batch.image, batch.label) for network in self.networks()]
             unlabeled = [self.train_logits(network, batch.unlabeled[0].image) for network in self.networks()]
             students = teachers = unlabeled
             if self.options.on_labeled:
-                students = teachers = [torch.cat(pair) for pair in zip(labeled, unlabeled, strict=True)]
+                students = teachers = [
+                    torch.cat([logits, more]) for (logits, _), more in zip(passes, unlabeled, strict=True)
+                ]
         pixel_terms = {
             "12": self.pixel_loss(students[0], teachers[1].detach()),
             "21": self.pixel_loss(students[1], teachers[0].detach()),
         }
-        cross = self.pixel_loss.total(list(pixel_terms.values()), self.average)
-        supervised = [self.supervised_loss(logits, batch.label) for logits in labeled]
+        cross = self.pixel_loss.total(list(pixel_terms.values()), self.workers.average)
+        supervised = [loss for _, loss in passes]
         ramp = min(1.0, clock.progress / self.options.ramp) if self.options.ramp else 1.0
         weighted = self.options.weight * ramp * cross
         both = supervised[0] + supervised[1]

@@ -1,14 +1,17 @@
 """Segmentation networks: `build_network` makes one from its configuration, `load_pretrained` fills its backbone.
 
-Reading order: deeplab.py (the network), resnet.py, tiny.py, efficientnet.py (backbones), norm.py, pretrained.py.
+Reading order: network.py (what both networks share), deeplab.py (CPS), deeplab_ael.py (AEL), resnet.py, tiny.py,
+efficientnet.py (backbones), norm.py, dropout.py, ema.py, pretrained.py.
 """
 
 from __future__ import annotations
 
 from fpl.config.schema import ModelConfig
 from fpl.models.backbone import Backbone
-from fpl.models.deeplab import SegmentationNetwork
+from fpl.models.deeplab import CpsDeepLab
+from fpl.models.deeplab_ael import AelDeepLab
 from fpl.models.efficientnet import EfficientNetLite0
+from fpl.models.network import SegmentationNetwork
 from fpl.models.norm import norm_layer
 from fpl.models.pretrained import WeightsReport, load_pretrained
 from fpl.models.tiny import TinyBackbone
@@ -33,10 +36,22 @@ def build_network(
     Raises:
         FplError: If the backbone needs a package that is not installed.
     """
-    return SegmentationNetwork(
-        _build_backbone(model, device_type, world_size),
+    backbone = _build_backbone(model, device_type, world_size)
+    norm = norm_layer(model.norm, device_type, world_size)
+    if model.network == "ael":
+        return AelDeepLab(
+            backbone,
+            num_classes,
+            norm=norm,
+            aspp_rates=model.aspp_rates,
+            head_channels=model.head_channels,
+            low_level_channels=model.low_level_channels,
+            dropout=model.dropout,
+        )
+    return CpsDeepLab(
+        backbone,
         num_classes,
-        norm=norm_layer(model.norm, device_type, world_size),
+        norm=norm,
         aspp_rates=model.aspp_rates,
         head_channels=model.head_channels,
         low_level_channels=model.low_level_channels,
@@ -52,4 +67,4 @@ def _build_backbone(model: ModelConfig, device_type: str, world_size: int) -> Ba
     # Imported late: torchvision doubles the start-up time of a process that trains another backbone.
     from fpl.models.resnet import DeepStemResNet
 
-    return DeepStemResNet(model.backbone, norm)
+    return DeepStemResNet(model.backbone, norm, model.network)

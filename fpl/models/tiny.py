@@ -5,20 +5,20 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fpl.models.backbone import Backbone
+from fpl.models.backbone import Backbone, Features
 from fpl.models.norm import NormLayer
 
 DILATION = 2
 
 
 class TinyBackbone(Backbone):
-    """Residual backbone with low-level features of stride 4 and high-level features of stride 8.
+    """Residual backbone with low features of stride 4, and middle and high features of stride 8.
 
     Stride 8 instead of the ResNets' 16 leaves 8 x 8 positions of a 64 x 64 crop for the pyramid to look around in;
     the last unit is dilated, as the ResNets' last stage is. Weights are Kaiming-normal (fan_out).
 
     Args:
-        width: Channels of the stem; the features have 2 and 4 times as many.
+        width: Channels of the stem; the features have 2, 4 and 4 times as many.
         depth: Residual blocks per stage, 1 or more.
         norm: Normalisation layer, called with the number of channels.
     """
@@ -26,7 +26,7 @@ class TinyBackbone(Backbone):
     def __init__(self, width: int, depth: int, norm: NormLayer) -> None:
         super().__init__()
         low_channels, high_channels = 2 * width, 4 * width
-        self.out_channels = (low_channels, high_channels)
+        self.out_channels = (low_channels, high_channels, high_channels)
         self.stem = _unit(3, width, norm, stride=2)
         self.low = _stage(width, low_channels, depth, norm)
         self.high = _stage(low_channels, high_channels, depth, norm)
@@ -35,11 +35,12 @@ class TinyBackbone(Backbone):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Map images [B, 3, H, W] to features [B, 2w, H/4, W/4] and [B, 4w, H/8, W/8], sizes rounded up."""
+    def forward(self, image: Tensor) -> Features:
+        """Map images [B, 3, H, W] to features [B, 2w, H/4, W/4] and twice [B, 4w, H/8, W/8], sizes rounded up."""
         low: Tensor = self.low(self.stem(image))
-        high: Tensor = self.context(self.high(low))
-        return low, high
+        middle: Tensor = self.high(low)
+        high: Tensor = self.context(middle)
+        return Features(low, middle, high)
 
 
 class ResidualBlock(nn.Module):

@@ -10,7 +10,11 @@ from fpl.report.entry import Entry, Grid, Scale
 from fpl.report.lookup import Record, text
 from fpl.report.verdict import ENOUGH_SEEDS, LEGEND, LEGEND_OF_THRESHOLDS
 
-PROTOCOLS = {"sliding": "sliding-window protocol", "whole": "whole-image protocol"}
+PROTOCOLS = {
+    "sliding": "sliding-window protocol",
+    "whole": "whole-image protocol",
+    "center": "center of each image alone",
+}
 SELECTIONS = {"best": "best of the evaluated checkpoints, chosen on the validation images", "last": "last checkpoint"}
 ABSENT = {"skip": "classes that are nowhere in label or prediction left out", "zero": "absent classes counted as 0"}
 
@@ -93,13 +97,20 @@ def _metric_line(grid: Grid) -> str:
         return "T, the bound on the cumulative probability of the fuzzy positives; ours is what the runs use"
     if table.metric == "seconds_per_epoch":
         return (
-            "seconds per pass over the unlabeled images, validation left out; ours "
+            "seconds per epoch, a pass over the unlabeled images, validation left out; ours "
             f"{_where_measured(grid.entries)}; the paper's on 8 V100"
         )
-    configs = [config for entry in grid.entries for config in entry.cell.configs]
-    protocols = dict.fromkeys(PROTOCOLS[config.eval.protocol] for config in configs)
-    absent = dict.fromkeys(ABSENT[config.eval.absent] for config in configs)
+    measured = [(entry.cell.row.label, entry.cell.configs[0].eval) for entry in grid.entries if entry.cell.configs]
+    protocols = _with_exceptions([(row, PROTOCOLS[protocol.protocol]) for row, protocol in measured])
+    absent = _with_exceptions([(row, ABSENT[protocol.absent]) for row, protocol in measured])
     return ", ".join(["mIoU in percent", *protocols, *absent]) + f"; {SELECTIONS[table.selection]}"
+
+
+def _with_exceptions(found: Sequence[tuple[str, str]]) -> list[str]:
+    """From (row, what holds for a cell of it) what holds for most cells, and in brackets the rows where not."""
+    common = [what for what, _ in Counter(what for _, what in found).most_common()]
+    others = [f"{', '.join(dict.fromkeys(row for row, own in found if own == what))}: {what}" for what in common[1:]]
+    return [common[0] + (f" ({'; '.join(others)})" if others else "")] if common else []
 
 
 def _where_measured(entries: Iterable[Entry]) -> str:

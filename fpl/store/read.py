@@ -121,8 +121,8 @@ def _with_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def read_run(path: Path) -> dict[str, float]:
     """Metrics (those that were measured, mIoU in percent) and `train_seconds` from the file of one finished run."""
-    row = pq.read_table(path, columns=[*METRICS, "train_seconds"]).to_pylist()[0]
-    return {name: value for name, value in row.items() if value is not None}
+    row = _with_schema(pq.read_table(path), SCHEMAS[RUNS]).to_pylist()[0]
+    return {name: row[name] for name in (*METRICS, "train_seconds") if row[name] is not None}
 
 
 def load_results(folder: Path | str) -> Results:

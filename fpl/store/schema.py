@@ -8,7 +8,7 @@ RUNS, HISTORY, CLASSES, FUZZINESS = "runs", "history", "classes", "fuzziness"
 FAILURES, NOISE = "failures", "noise"
 
 # mIoU in percent, named by protocol and by which weights were evaluated.
-PROTOCOLS = ("sliding", "whole")
+PROTOCOLS = ("sliding", "whole", "center")
 CHOICES = ("last", "best")
 METRICS = tuple(
     f"{metric}_{protocol}_{choice}"

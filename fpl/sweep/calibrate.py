@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import torch
 
-from fpl.config.schema import RunConfig
-from fpl.data.batches import Batch, Draw
+from fpl.config.schema import AelConfig, RunConfig
+from fpl.data.batches import Batch, Draw, Partner
 from fpl.errors import FplError
 from fpl.methods import METHODS, Clock, Method
 from fpl.models import build_network
 from fpl.sweep.cost import step_key, step_work
 from fpl.sweep.record import provenance
 from fpl.sweep.speed import Measured
-from fpl.train.runtime import autocast, prepare_torch, select_device
+from fpl.train.runtime import Workers, autocast, prepare_torch, select_device
 
 # Kinds of steps that are measured, those first that most of the campaign's time goes into.
 KINDS = 6
@@ -123,13 +123,15 @@ def _fitting(
 
 def _shares(config: RunConfig, workers: int) -> Iterator[RunConfig]:
     """The configuration with one worker's share of the batch, then half of that, down to two images."""
-    data = config.data
+    data, method = config.data, config.method
+    if isinstance(method, AelConfig):
+        method = method.model_copy(update={"groups": 1})
     sizes = [max(SMALLEST_BATCH, size // workers) if size else 0 for size in (data.labeled_batch, data.unlabeled_batch)]
     while True:
         batch = {"labeled_batch": sizes[0], "unlabeled_batch": sizes[1]}
-        # One group: hard pixels are chosen in the share as a whole, whatever its size.
+        # One group: hard pixels are chosen, and weights taken, in the share as a whole, whatever its size.
         loss = config.loss.model_copy(update={"ohem_group": 1})
-        yield config.model_copy(update={"data": data.model_copy(update=batch), "loss": loss})
+        yield config.model_copy(update={"data": data.model_copy(update=batch), "loss": loss, "method": method})
         if max(sizes) <= SMALLEST_BATCH:
             return
         sizes = [max(SMALLEST_BATCH, size // 2) if size else 0 for size in sizes]
@@ -142,17 +144,17 @@ def _time(config: RunConfig, steps: int, device: torch.device, clock: Callable[[
     method: Method = METHODS[config.method.name](
         config,
         lambda: build_network(config.model, config.data.num_classes, device_type=device.type),
-        lambda value: value,
-        1,
+        Workers(),
     )
     method.to(device)
     if config.train.channels_last:
         method.to(memory_format=torch.channels_last)
+    method.attach(_OneImage(config))
     method.train()
     optimizers = method.optimizers()
     times = []
     for number in range(WARM_UP + steps):
-        batch = _batch(config, method.draws, number)
+        batch = _batch(config, method.draws, number, paste=method.paste is not None)
         _wait(device)
         began = clock()
         for optimizer in optimizers.values():
@@ -171,8 +173,21 @@ def _time(config: RunConfig, steps: int, device: torch.device, clock: Callable[[
     return statistics.median(times[WARM_UP:])
 
 
-def _batch(config: RunConfig, draws: int, step: int) -> Batch:
-    """Random images and labels, each class as likely as the other."""
+class _OneImage:
+    """Source of unlabeled images that has the same random one in memory for all of them."""
+
+    count = 1000
+
+    def __init__(self, config: RunConfig) -> None:
+        crop = config.data.crop
+        self._drawn = torch.randint(0, 256, (3, *crop), dtype=torch.uint8), torch.ones(crop, dtype=torch.bool)
+
+    def read(self, index: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._drawn
+
+
+def _batch(config: RunConfig, draws: int, step: int, *, paste: bool = False) -> Batch:
+    """Random images and labels, each class as likely as the other; with `paste`, others to paste from in every slot."""
     data = config.data
 
     def images(count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -181,12 +196,19 @@ def _batch(config: RunConfig, draws: int, step: int) -> Batch:
             torch.ones(count, *data.crop, dtype=torch.bool),
         )
 
+    def labels(count: int) -> torch.Tensor:
+        return torch.randint(0, data.num_classes, (count, *data.crop), dtype=torch.uint8)
+
     image, valid = images(data.labeled_batch)
-    label = torch.randint(0, data.num_classes, (data.labeled_batch, *data.crop), dtype=torch.uint8)
+    label = labels(data.labeled_batch)
     numbers = torch.arange(data.unlabeled_batch)
     position = numbers + step * data.unlabeled_batch
     unlabeled = [Draw(*images(data.unlabeled_batch), numbers, position) for _ in range(draws)]
-    return Batch(image, label, valid, unlabeled, step)
+    partner = None
+    if paste:
+        other, shown = images(data.labeled_batch)
+        partner = Partner(other, labels(data.labeled_batch), shown)
+    return Batch(image, label, valid, unlabeled, step, partner)
 
 
 def _wait(device: torch.device) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
-from fpl.config.schema import CpsConfig, ModelConfig, RunConfig
+from fpl.config.schema import AelConfig, CpsConfig, ModelConfig, RunConfig
 from fpl.data.spec import SPECS
 from fpl.errors import FplError
-from fpl.sweep.convolutions import Layer, layers_of
+from fpl.sweep.convolutions import Layer, auxiliary_layers, layers_of
 
 # A trained pass costs a forward pass and twice as much backwards.
 TRAINED = 3
@@ -21,6 +21,9 @@ TRAINED = 3
 # `python benchmarks/flops.py`, for the pixel losses and the supervised ones.
 PIXEL_BYTES = {"ce": 44, "fpl": 237, "soft": 94, "negative": 304, "ce+negative": 351, "mse": 98}
 LABEL_BYTES = {"ce": 34, "ohem": 37}
+# The same for what AEL adds: the weight of every pixel of its pixel loss, found and applied, and the student's
+# confidence in labeled images.
+WEIGHT_BYTES, CONFIDENCE_BYTES = 38, 23
 # Logits enlarged to the size of the labels, in float32: written, and for a trained pass read again backwards; the two
 # maps of a CutMix teacher are read once more and written as one.
 TRAINED_MAP_BYTES, TEACHER_MAP_BYTES = 8, 10
@@ -68,11 +71,13 @@ class Passes:
         images: Images of each pass.
         trained: How many passes are differentiated.
         teacher: How many are not.
+        labels: Whether the trained ones have labels: a supervised loss, and the auxiliary head if there is one.
     """
 
     images: int
-    trained: int
+    trained: int = 0
     teacher: int = 0
+    labels: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,21 +87,28 @@ class Step:
     Attributes:
         passes: Its passes.
         pairs: Images, per step, whose pixels a pixel loss compares with a teacher's, all directions together.
-        labeled: Images, per step, whose pixels the supervised loss compares with labels, all networks together.
-        read: Images that are read from disk.
-        networks: Networks that hold weights and optimizer states.
+        read: Images that are read from disk, on average.
+        students: Networks that hold weights and optimizer states.
+        teachers: Networks that hold weights alone.
+        more_bytes: Bytes per pixel of the logits and class that it moves beyond those of losses and logits.
     """
 
     passes: tuple[Passes, ...]
     pairs: int
-    labeled: int
-    read: int
-    networks: int
+    read: float
+    students: int
+    teachers: int = 0
+    more_bytes: int = 0
+
+    @property
+    def networks(self) -> int:
+        """All networks, which hold weights."""
+        return self.students + self.teachers
 
 
 def _supervised(config: RunConfig) -> Step:
     labeled = config.data.labeled_batch
-    return Step((Passes(labeled, trained=1),), pairs=0, labeled=labeled, read=labeled, networks=1)
+    return Step((Passes(labeled, trained=1, labels=True),), pairs=0, read=labeled, students=1)
 
 
 def _cps(config: RunConfig) -> Step:
@@ -105,15 +117,33 @@ def _cps(config: RunConfig) -> Step:
     cutmix = config.method.cutmix
     compared = unlabeled + (labeled if config.method.on_labeled else 0)
     return Step(
-        (Passes(labeled, trained=2), Passes(unlabeled, trained=2, teacher=4 if cutmix else 0)),
+        (Passes(labeled, trained=2, labels=True), Passes(unlabeled, trained=2, teacher=4 if cutmix else 0)),
         pairs=2 * compared,
-        labeled=2 * labeled,
         read=labeled + unlabeled * (2 if cutmix else 1),
-        networks=2,
+        students=2,
     )
 
 
-STEPS: Mapping[str, Callable[[RunConfig], Step]] = {"supervised": _supervised, "cps": _cps}
+def _ael(config: RunConfig) -> Step:
+    """The student on labeled and on mixed images; the teacher on labeled ones, and on both parts of the mixed ones."""
+    assert isinstance(config.method, AelConfig)
+    labeled, unlabeled = config.data.labeled_batch, config.data.unlabeled_batch
+    pasted = config.method.paste_probability * labeled if config.method.copy_paste else 0
+    return Step(
+        (
+            Passes(labeled, trained=1, teacher=1, labels=True),
+            Passes(unlabeled, trained=1),
+            Passes(2 * unlabeled, teacher=1),
+        ),
+        pairs=labeled + unlabeled,
+        read=labeled + pasted + 2 * unlabeled,
+        students=1,
+        teachers=1,
+        more_bytes=(labeled + unlabeled) * WEIGHT_BYTES + labeled * CONFIDENCE_BYTES,
+    )
+
+
+STEPS: Mapping[str, Callable[[RunConfig], Step]] = {"supervised": _supervised, "cps": _cps, "ael": _ael}
 
 
 def step_of(config: RunConfig) -> Step:
@@ -131,36 +161,45 @@ def step_work(config: RunConfig) -> Work:
     """Work of one step on the global batch."""
     step, loss = step_of(config), config.loss
     height, width = config.data.crop
-    layers = _layers(config)
-    pass_gflop = _gflop(layers, (height, width))
+    network, auxiliary = _layers(config)
     # Losses see one pixel per `stride` of each axis; so large are the maps of logits, too.
     pixels = -(-height // loss.stride) * -(-width // loss.stride)
     values = pixels * config.data.num_classes / 1e9
-    total = Work(
-        gigabytes=values * (step.pairs * PIXEL_BYTES[loss.kind] + step.labeled * LABEL_BYTES[loss.supervised]),
-        images=step.read,
-    )
+    total = Work(gigabytes=values * (step.pairs * PIXEL_BYTES[loss.kind] + step.more_bytes), images=step.read)
     for passes in step.passes:
-        number = passes.teacher + TRAINED * passes.trained
-        map_bytes = passes.trained * TRAINED_MAP_BYTES + passes.teacher * TEACHER_MAP_BYTES
-        total += Work(
-            calls=number * len(layers),
-            gflop=number * passes.images * pass_gflop,
-            gigabytes=passes.images * values * map_bytes,
-        )
+        total += _passes_work(network, passes, config.data.crop, values)
+        if passes.labels:
+            compared = passes.images * passes.trained * (2 if auxiliary else 1)
+            total += Work(gigabytes=values * compared * LABEL_BYTES[loss.supervised])
+        if passes.labels and auxiliary:
+            total += _passes_work(auxiliary, replace(passes, teacher=0), config.data.crop, values)
     return total
 
 
+def _passes_work(layers: tuple[Layer, ...], passes: Passes, size: tuple[int, int], values: float) -> Work:
+    """Work of passes through some layers that end in `values` billion logits per image."""
+    number = passes.teacher + TRAINED * passes.trained
+    map_bytes = passes.trained * TRAINED_MAP_BYTES + passes.teacher * TEACHER_MAP_BYTES
+    return Work(
+        calls=number * len(layers),
+        gflop=number * passes.images * _gflop(layers, size),
+        gigabytes=passes.images * values * map_bytes,
+    )
+
+
 def validation_work(config: RunConfig) -> Work:
-    """Work of one validation: forward passes over the validation images, window by window."""
+    """Work of one validation: forward passes of one network over the validation images, window by window."""
     spec = SPECS[config.data.dataset]
     count = (spec.counts or {}).get("val", 0)
+    if config.eval.subsample is not None:
+        count = min(count, config.eval.subsample)
     height, width = (side // config.data.downscale for side in IMAGE_SIZES[config.data.dataset])
-    layers = _layers(config)
+    layers, _ = _layers(config)
     windows = 1
     size = (height, width)
-    if config.eval.protocol == "sliding":
+    if config.eval.protocol != "whole":
         size = config.eval.crop or config.data.crop
+    if config.eval.protocol == "sliding":
         windows = math.prod(
             _windows(length, side, config.eval.stride_rate) for length, side in zip((height, width), size, strict=True)
         )
@@ -175,8 +214,8 @@ def run_work(config: RunConfig) -> Work:
 
 
 def parameters(config: RunConfig) -> int:
-    """Trained numbers of one network."""
-    return sum(layer.parameters for layer in _layers(config))
+    """Trained numbers of one network, those of an auxiliary head included."""
+    return sum(layer.parameters for layers in _layers(config) for layer in layers)
 
 
 def kept_bytes(config: RunConfig) -> int:
@@ -186,7 +225,8 @@ def kept_bytes(config: RunConfig) -> int:
 
 def running_bytes(config: RunConfig) -> int:
     """Disk that a run needs besides while it runs: step checkpoints with weights and momentum, one being written."""
-    return (KEPT_STEPS + 1) * 2 * 4 * parameters(config) * step_of(config).networks
+    step = step_of(config)
+    return (KEPT_STEPS + 1) * 4 * parameters(config) * (step.networks + step.students)
 
 
 def step_key(config: RunConfig) -> str:
@@ -195,8 +235,12 @@ def step_key(config: RunConfig) -> str:
     network: str = model.backbone
     if network == "tiny":
         network += f"-w{model.tiny_width}-d{model.tiny_depth}"
+    if model.network == "ael":
+        network += "-ael"
     if isinstance(config.method, CpsConfig):
         method = ("cps-cutmix" if config.method.cutmix else "cps") + f"-{loss.kind}"
+    elif isinstance(config.method, AelConfig):
+        method = f"ael-{loss.kind}"
     else:
         method = config.method.name
     words = [network, f"h{model.head_channels}", model.norm, method, loss.supervised, f"c{data.num_classes}"]
@@ -209,14 +253,15 @@ def _windows(length: int, side: int, stride_rate: float) -> int:
     return 1 if length <= side else math.ceil((length - side) / math.ceil(side * stride_rate)) + 1
 
 
-def _layers(config: RunConfig) -> tuple[Layer, ...]:
+def _layers(config: RunConfig) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    """Layers of the network, and of its auxiliary head: none for most."""
     return _cached_layers(config.model, config.data.num_classes)
 
 
 @lru_cache(maxsize=64)
-def _cached_layers(model: ModelConfig, num_classes: int) -> tuple[Layer, ...]:
+def _cached_layers(model: ModelConfig, num_classes: int) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
     # The same few networks come back in hundreds of cells.
-    return layers_of(model, num_classes)
+    return layers_of(model, num_classes), auxiliary_layers(model, num_classes)
 
 
 def _gflop(layers: tuple[Layer, ...], size: tuple[int, int]) -> float:

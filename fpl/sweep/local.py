@@ -189,6 +189,7 @@ def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, stre
         world_size=context.world_size,
         keep=cache is None and fits_in_memory(spec, root, config, "val"),
         cache=cache,
+        subsample=config.eval.subsample,
     )
     data = RunData(prepared.split, prepared.images, validation)
     progress = Progress(config.train.steps, quiet=context.rank > 0, stream=stream or sys.stderr)

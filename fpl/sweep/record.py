@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import fpl
 from fpl.config.identity import canonical
+from fpl.data.validation import validation_ids
 from fpl.errors import FplError
 from fpl.store.write import write_run
 from fpl.sweep.capacity import processor_name
@@ -48,7 +49,7 @@ def write_outcome(
         "constant_miou": constant,
         "labeled_images": len(prepared.split.labeled),
         "unlabeled_images": len(prepared.split.unlabeled),
-        "validation_images": len(prepared.spec.list_ids(prepared.root, "val")),
+        "validation_images": len(validation_ids(prepared.spec, prepared.root, config.eval.subsample)),
         "pixels_counted": int(outcome.confusion_last.sum()),
         "train_seconds": outcome.seconds,
         "warnings": list(prepared.warnings),

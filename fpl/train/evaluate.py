@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpl.config.checks import SMALLEST_CROP
-from fpl.config.schema import EvalConfig
+from fpl.config.schema import DataConfig, EvalConfig
 from fpl.data.augment import normalise
+from fpl.data.spec import IGNORE
 from fpl.train.runtime import Workers
 
 Predict = Callable[[Tensor], Tensor]
@@ -83,8 +84,7 @@ def evaluate(
     predict: Predict,
     samples: Iterable[tuple[str, Tensor, Tensor]],
     protocol: EvalConfig,
-    crop: tuple[int, int],
-    num_classes: int,
+    data: DataConfig,
     device: torch.device,
     workers: Workers,
     on_image: Callable[[int], None] = lambda done: None,
@@ -95,21 +95,61 @@ def evaluate(
         predict: Logits `[1, C, h, w]` of a normalised image `[1, 3, h, w]`, the network being in eval mode.
         samples: This worker's `(id, image uint8 [3, h, w], label uint8 [H, W])`; the label may be larger than the
             image (`data.downscale`): logits are then enlarged, so that every labeled pixel counts.
-        protocol: Sliding or whole.
-        crop: Window of the sliding protocol.
-        num_classes: C.
+        protocol: Sliding, whole or center.
+        data: Its number of classes, its crop where the protocol has none, and its `padding_label` are used.
         device: Where to predict.
         workers: Those among whom the samples are shared.
         on_image: Called with the number of images done.
     """
-    total = torch.zeros(num_classes, num_classes, dtype=torch.int64, device=device)
+    crop, classes = protocol.crop or data.crop, data.num_classes
+    padding_label = IGNORE if data.padding_label is None else data.padding_label
+    total = torch.zeros(classes, classes, dtype=torch.int64, device=device)
     for done, (_, image, label) in enumerate(samples, start=1):
-        logits = predict_logits(predict, image.to(device), protocol, crop)
+        valid = None
+        if protocol.protocol == "center":
+            image, valid, label = center_crop(image, label, crop, padding_label)
+        logits = predict_logits(predict, image.to(device), protocol, crop, valid)
         prediction = class_map(logits, (label.shape[-2], label.shape[-1]))
-        total += confusion_matrix(prediction, label.to(device), num_classes)
+        total += confusion_matrix(prediction, label.to(device), classes)
         on_image(done)
     counts: NDArray[np.int64] = workers.total(total).cpu().numpy()
     return counts
+
+
+def center_crop(
+    image: Tensor, label: Tensor, crop: tuple[int, int], padding_label: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The middle of a sample, which is all that the protocol "center" predicts and counts.
+
+    Placed as by the released AEL code: the crop starts at half of what is left over, rounded down; a side that is too
+    short is padded by half of what is missing, an odd pixel going to the bottom and the right.
+
+    Args:
+        image: uint8 [3, h, w].
+        label: uint8 [H, W]; where it is larger than the image (`data.downscale`), so is its crop.
+        crop: Height and width, in pixels of the image.
+        padding_label: Label of the padding; 255 is not counted.
+
+    Returns:
+        Image uint8 [3, *crop] (padding 0), valid bool [*crop], false on padding, and the label of the crop.
+    """
+    (height, width), (full_height, full_width) = image.shape[-2:], label.shape
+    rows, columns = _middle(height, crop[0]), _middle(width, crop[1])
+    label_rows = [round(edge * full_height / height) for edge in rows]
+    label_columns = [round(edge * full_width / width) for edge in columns]
+    valid = _cut(torch.ones_like(image[0]), rows, columns, 0).bool()
+    return _cut(image, rows, columns, 0), valid, _cut(label, label_rows, label_columns, padding_label)
+
+
+def _middle(size: int, length: int) -> list[int]:
+    """Start and end of the middle of a side, and the padding before and behind it that `length` needs."""
+    start, missing = max(0, size - length) // 2, max(0, length - size)
+    return [start, min(size, start + length), missing // 2, missing - missing // 2]
+
+
+def _cut(pixels: Tensor, rows: list[int], columns: list[int], fill: int) -> Tensor:
+    inside = pixels[..., rows[0] : rows[1], columns[0] : columns[1]]
+    return F.pad(inside, (*columns[2:], *rows[2:]), value=fill)
 
 
 def class_map(logits: Tensor, size: tuple[int, int]) -> Tensor:
@@ -120,10 +160,23 @@ def class_map(logits: Tensor, size: tuple[int, int]) -> Tensor:
     return logits.max(dim=1).indices[0]
 
 
-def predict_logits(predict: Predict, image: Tensor, protocol: EvalConfig, crop: tuple[int, int]) -> Tensor:
-    """Scores `[1, C, h, w]` of one uint8 image `[3, h, w]` under a protocol."""
-    valid = torch.ones(1, *image.shape[-2:], dtype=torch.bool, device=image.device)
-    normalised = normalise(image.unsqueeze(0), valid)
+def predict_logits(
+    predict: Predict, image: Tensor, protocol: EvalConfig, crop: tuple[int, int], valid: Tensor | None = None
+) -> Tensor:
+    """Scores `[1, C, h, w]` of one image under a protocol.
+
+    What "center" means for the score is up to `evaluate`; an image as such is predicted in windows under it too.
+
+    Args:
+        predict: See `evaluate`.
+        image: uint8 [3, h, w].
+        protocol: How to predict.
+        crop: Window of all protocols but whole.
+        valid: bool [h, w], false on padding; None: there is none.
+    """
+    if valid is None:
+        valid = torch.ones(image.shape[-2:], dtype=torch.bool)
+    normalised = normalise(image.unsqueeze(0), valid.to(image.device).unsqueeze(0))
     if protocol.protocol == "whole":
         return _padded(predict, normalised, (SMALLEST_CROP, SMALLEST_CROP), protocol.combine)
     return _sliding(predict, normalised, crop, protocol)

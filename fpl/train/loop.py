@@ -10,7 +10,7 @@ import torch
 
 from fpl.config.identity import canonical
 from fpl.config.schema import OptimConfig, RunConfig
-from fpl.data.batches import Batch, make_loader
+from fpl.data.batches import Batch, UnlabeledImages, make_loader
 from fpl.data.read import Images
 from fpl.data.splits import Split
 from fpl.data.validation import ValidationSet
@@ -30,7 +30,7 @@ from fpl.train.runtime import (
     prepare_torch,
     restore_rng,
     rng_state,
-    seed_worker,
+    seed_training,
 )
 from fpl.train.state import LoopOptions, Memory, Outcome, outcome_of
 
@@ -85,11 +85,12 @@ class Run:
         # Every rank draws the same weights from the same seed; only later is each rank given its own.
         torch.manual_seed(self.config.seed)
         build = METHODS[self.config.method.name]
-        method = build(self.config, self._build_network, self.workers.average, self.context.world_size)
+        method = build(self.config, self._build_network, self.workers)
         method.to(self.context.device)
         if self.config.train.channels_last:
             method.to(memory_format=torch.channels_last)
-        seed_worker(self.config, self.context.rank)
+        method.attach(UnlabeledImages(self.config, self.data.split, self.data.images))
+        seed_training(self.config)
         return method
 
     def _build_network(self) -> SegmentationNetwork:
@@ -121,6 +122,7 @@ class Run:
             self.data.images,
             draws=self.method.draws,
             pair=self.method.pair,
+            paste=self.method.paste,
             start_step=self.memory.step,
             rank=self.context.rank,
             world_size=self.context.world_size,
@@ -221,8 +223,7 @@ class Run:
                 self.method.predict,
                 validation,
                 config.eval,
-                config.eval.crop or config.data.crop,
-                config.data.num_classes,
+                config.data,
                 context.device,
                 self.workers,
                 on_image=lambda done: self.progress.validating(memory.step, done, len(validation)),
@@ -277,10 +278,10 @@ class Run:
             optimizer.load_state_dict(state["optimizers"][name])
         self.memory = Memory(**state["memory"])
         before = len(state["ranks"])
+        # All ranks draw alike (`seed_training`), so any of them stands for one that is new.
+        restore_rng(state["ranks"][0]["rng"], self.context.device)
         if before == self.context.world_size:
-            own = state["ranks"][self.context.rank]
-            restore_rng(own["rng"], self.context.device)
-            self.terms.restore(own["terms"], self.context.device)
+            self.terms.restore(state["ranks"][self.context.rank]["terms"], self.context.device)
         note = ""
         if before != self.context.world_size:
             note = f" on {self.context.world_size} workers instead of {before}: same batches, sums round differently"

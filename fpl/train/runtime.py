@@ -65,6 +65,14 @@ class Workers:
         """Mean of a detached tensor over all workers; the tensor itself with one worker."""
         return value if self.world_size == 1 else self.total(value) / self.world_size
 
+    def concatenate(self, value: Tensor) -> Tensor:
+        """Tensors [n, ...] of equal shape in the order of the ranks, [world_size * n, ...]; `value` with one worker."""
+        if self.world_size == 1:
+            return value
+        parts = [torch.empty_like(value) for _ in range(self.world_size)]
+        dist.all_gather(parts, value.contiguous())
+        return torch.cat(parts)
+
     def average_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
         """Replace every gradient by its mean over the workers, in one collective call."""
         if self.world_size == 1:
@@ -138,9 +146,13 @@ def prepare_torch(train: TrainConfig, threads: int) -> None:
     torch.backends.cudnn.benchmark = train.deterministic == "off"
 
 
-def seed_worker(config: RunConfig, rank: int) -> None:
-    """Seed torch's generators after the networks are built: dropout differs between ranks, weights do not."""
-    torch.manual_seed(config.seed * 1_000_003 + rank)
+def seed_training(config: RunConfig) -> None:
+    """Seed torch's generators after the networks are built, alike on all ranks.
+
+    What is drawn while training is drawn for the global batch, of which each rank takes its share
+    (`fpl.models.dropout.global_uniform`), so that the number of workers changes nothing.
+    """
+    torch.manual_seed(config.seed * 1_000_003)
 
 
 def rng_state(device: torch.device) -> State:

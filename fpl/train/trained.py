@@ -61,7 +61,7 @@ def load_trained(path: Path, device: torch.device, threads: int = 1) -> Trained:
     def build() -> SegmentationNetwork:
         return build_network(config.model, config.data.num_classes, device_type=device.type)
 
-    method = METHODS[config.method.name](config, build, lambda value: value, 1)
+    method = METHODS[config.method.name](config, build, Workers())
     method.load_state_dict(state["method"])
     method.to(device).eval()
     return Trained(config, get_spec(config.data.dataset), method, int(state["step"]), device)
@@ -92,22 +92,21 @@ def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = N
     Args:
         trained: The network.
         data_root: Folder of the data sets.
-        protocol: `sliding` or `whole` instead of the run's own.
+        protocol: `sliding`, `whole` or `center` instead of the run's own.
     """
     config, spec = trained.config, trained.spec
     evaluation = config.eval.model_copy(update={"protocol": protocol} if protocol else {})
     root = find_root(spec, data_root)
     pin_data(config, spec, root)  # a run is not scored on other data under its name
     cache = open_cache(spec, root, "val", config.data.downscale)
-    validation = ValidationSet(spec, root, config.data.downscale, cache=cache)
+    validation = ValidationSet(spec, root, config.data.downscale, cache=cache, subsample=config.eval.subsample)
     progress = Progress(len(validation), unit="image")
     with autocast(config.train, trained.device):
         confusion = evaluate(
             trained.method.predict,
             validation,
             evaluation,
-            config.eval.crop or config.data.crop,
-            config.data.num_classes,
+            config.data,
             trained.device,
             Workers(),
             on_image=progress.show,

@@ -157,6 +157,32 @@ def test_a_row_wins_over_its_column(folder: Path) -> None:
     assert cells(folder)["base.few"].configs[0].train.steps == 20
 
 
+def test_a_column_has_settings_for_one_recipe_alone(folder: Path) -> None:
+    (folder / "base" / "city_ael.toml").write_text(RECIPE.replace("steps = 10", "steps = 11"))
+    table = TABLE.replace('pending = "not here yet"\n', "").replace(
+        "set.train.steps = 20\n",
+        'set.train.steps = 20\nset.loss.ohem_group = 2\nset.loss.supervised = "ohem"\n'
+        "recipes.ael.train = { steps = 40, evaluate_every = 8 }\nrecipes.cps.method.weight = 3.0\n",
+    )
+    path = folder / "tables" / "wide.toml"
+    path.write_text(table)
+
+    def length(name: str) -> tuple[int, int, float]:
+        config = cells(folder)[name].configs[0]
+        return config.train.steps, config.train.evaluate_every, config.method.model_dump()["weight"]
+
+    # Rows of recipe cps: the column's own length, and the weight that is theirs.
+    assert length("base.few") == length("fpl.few") == (20, 5, 3.0)
+    # Those of ael: another length over the same `set`, and the weight of their recipe.
+    assert length("later.few") == (40, 8, 5.0)
+    assert cells(folder)["later.few"].configs[0].loss.ohem_group == 2
+    # A column without such settings; the recipe's own length.
+    assert (length("base.many"), length("later.many")) == ((10, 5, 5.0), (11, 5, 5.0))
+    # The row still wins over both.
+    path.write_text(table.replace('recipe = "ael"\n', 'recipe = "ael"\nset.train.steps = 50\n'))
+    assert length("later.few") == (50, 8, 5.0)
+
+
 def test_one_threshold_is_for_all_columns(folder: Path) -> None:
     change(folder, "threshold = [0.95, 0.85]", "threshold = 0.8")
     path = folder / "tables" / "wide.toml"
@@ -326,6 +352,12 @@ def test_settings_are_no_runs_and_name_the_row_that_uses_them(folder: Path) -> N
         ('label = "FPL+CPS"\n', 'lable = "FPL+CPS"\n', "row fpl: unknown key lable"),
         ('key = "fpl"', 'kye = "fpl"', "row 2: unknown key kye"),
         ('set.loss.kind = "fpl"', 'sets.loss.kind = "fpl"', "row fpl: unknown key sets\n  -> did you mean set?"),
+        (
+            "set.train.steps = 20",
+            "recipes.eal.train.steps = 20",
+            "column few: recipes.eal, but no row has this recipe; there are: ael, cps",
+        ),
+        ("set.train.steps = 20", "recipes.ael = 20", "column few.recipes: ael: "),
         ('name = "wide"', 'name = "Wide 1"', "table: name: "),
         ("[table]", "[table", "not valid TOML"),
     ],
@@ -350,6 +382,12 @@ def test_a_bad_table_is_refused_with_its_file(folder: Path, old: str, new: str, 
             "set.train.steps = 20",
             "set.train.steps = -1",
             "wide.base.few, `set` of column few",
+            "train.steps = -1 is not allowed",
+        ),
+        (
+            "set.train.steps = 20",
+            "recipes.cps.train.steps = -1",
+            "wide.base.few, `recipes.cps` of column few",
             "train.steps = -1 is not allowed",
         ),
         (

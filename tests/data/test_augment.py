@@ -107,6 +107,36 @@ def test_draw_is_a_function_of_the_generator_and_covers_everything() -> None:
     assert 1.2 < np.mean([parameters.scale for parameters in drawn]) < 1.3
 
 
+@pytest.mark.parametrize("padding_label", [0, 255, None])
+def test_padding_label_by_hand(padding_label: int | None) -> None:
+    """2x3 in a crop of 3x4: the row below and the column behind are padding; the label's own 255 stays."""
+    augmentation, filled = make((3, 4), padding_label=padding_label), 255 if padding_label is None else padding_label
+    image, label = grey([[1, 2, 3], [4, 5, 6]]), np.array([[7, 255, 9], [10, 0, 8]], dtype=np.uint8)
+    for method in (augmentation.apply, augmentation.apply_whole):
+        pixels, classes, valid = method(image, label, Parameters(False, 1.0, 0.9, 0.9))
+        assert classes is not None
+        assert classes.tolist() == [[7, 255, 9, filled], [10, 0, 8, filled], [filled] * 4]
+        assert pixels[1].tolist() == [[1, 2, 3, 0], [4, 5, 6, 0], [0] * 4]
+        assert valid.tolist() == [[True] * 3 + [False], [True] * 3 + [False], [False] * 4]
+        unlabeled = method(image, None, Parameters(False, 1.0, 0.9, 0.9))
+        assert unlabeled[1] is None
+        assert torch.equal(unlabeled[0], pixels) and torch.equal(unlabeled[2], valid)
+
+
+@pytest.mark.parametrize("least", [0.5, 0.1])
+def test_balanced_scales_have_the_closed_form(least: float) -> None:
+    """Half U[least, 1], half U[1, 2]: the distribution function is piecewise linear with a knee at (1, 1/2)."""
+    augmentation, count = make((33, 33), scale_sampling="balanced", scales=(2.0, least)), 4000
+    drawn = np.sort([augmentation.draw(seeded(0, 1, 0, number)).scale for number in range(count)])
+    assert least <= drawn[0] < least + 0.01 and 1.99 < drawn[-1] < 2
+    assert abs((drawn < 1).mean() - 0.5) < 4 * 0.5 / count**0.5
+    expected = np.interp(drawn, [least, 1.0, 2.0], [0.0, 0.5, 1.0])
+    distance = np.abs(expected - (np.arange(count) + 0.5) / count).max()
+    assert distance < 1.95 / count**0.5  # Kolmogorov-Smirnov, 0.1 %
+    assert drawn[drawn < 1].mean() == pytest.approx((least + 1) / 2, abs=0.03)
+    assert drawn[drawn > 1].mean() == pytest.approx(1.5, abs=0.03)
+
+
 def test_crop_starts_are_uniform_over_all_valid_ones() -> None:
     augmentation = make((1, 1), scales=(1.0,), flip=False)
     image = grey(np.arange(4)[None])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fpl.data.batches import Batch, Order, make_loader
+from fpl.data.batches import Batch, Order, PasteRequest, make_loader
 from fpl.data.read import Images
 from fpl.data.spec import get_spec
 from fpl.errors import FplError
@@ -27,7 +27,8 @@ def load(
     root: Path, draws: int = 2, pair: str = "other", labeled=LABELED, unlabeled=UNLABELED, **options
 ) -> list[Batch]:
     """Batches of `make_config(**options)`; loader arguments may stand among the options."""
-    loader = {key: options.pop(key) for key in ("start_step", "rank", "world_size", "loader_workers") if key in options}
+    arguments = ("start_step", "rank", "world_size", "loader_workers", "paste")
+    loader = {key: options.pop(key) for key in arguments if key in options}
     images = options.pop("images", None) or Images(get_spec("camvid"), root, "train")
     config = make_config(**options)
     return list(make_loader(config, make_split_of(labeled, unlabeled), images, draws=draws, pair=pair, **loader))
@@ -35,7 +36,8 @@ def load(
 
 def tensors(batch: Batch) -> list[torch.Tensor]:
     drawn = [tensor for draw in batch.unlabeled for tensor in (draw.image, draw.valid, draw.index, draw.position)]
-    return [batch.image, batch.label, batch.valid, *drawn]
+    pasted = [] if (partner := batch.partner) is None else [partner.image, partner.label, partner.valid]
+    return [batch.image, batch.label, batch.valid, *drawn, *pasted]
 
 
 def assert_equal(one: list[Batch], other: list[Batch]) -> None:
@@ -185,6 +187,7 @@ def test_r21_odd_sizes_train(tmp_path: Path, size: tuple[int, int]) -> None:
     [
         ({"pair": "none"}, "pair = 'none'\n.*allowed: other, same"),
         ({"draws": 3}, "draws = 3"),
+        ({"paste": PasteRequest(0.5, (0.1, 2.0), "both")}, "partner = 'both'\n.*allowed: other, same"),
         ({"labeled": []}, "no labeled image"),
         ({"unlabeled": []}, "no unlabeled image"),
         ({"world_size": 3}, "data.labeled_batch = 4 cannot be shared equally by 3 workers\n.*1, 2, 4"),

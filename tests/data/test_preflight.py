@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from fpl.config.schema import RunConfig
 from fpl.data.preflight import check_data
 from fpl.data.read import Images
 from fpl.data.spec import get_spec
@@ -52,6 +53,25 @@ def test_r16_binary_masks_are_suspected(root: Path) -> None:
     for image_id in "ab":
         save(root / "trainannot" / f"{image_id}.png", np.full((41, 50), 255))
     assert check(root) == ["all label pixels of 2 labeled images are 255 (ignore)"]
+
+
+def test_copy_paste_without_anything_to_paste_is_a_warning(root: Path) -> None:
+    """Classes 3 to 7 and 9 of CamVid may be pasted by default; the labels are made to hold others."""
+    for image_id in "ab":
+        label = np.indices((41, 50)).sum(0) % 11
+        save(root / "trainannot" / f"{image_id}.png", np.where(np.isin(label, [3, 4, 5, 6, 7, 9]), 1, label))
+
+    def copy_paste_warnings(**method) -> list[str]:
+        given = make_config(labeled_batch=2, unlabeled_batch=2).model_dump()
+        config = RunConfig.model_validate({**given, "method": {"name": "ael", "groups": 2, **method}})
+        found = check_data(config, make_split_of("ab", ["u0"]), Images(CAMVID, root, "train"))
+        return [warning for warning in found if "copy_paste" in warning]
+
+    (warning,) = copy_paste_warnings()
+    assert warning.startswith("none of 2 labeled images holds a class that may be pasted (road")
+    assert copy_paste_warnings(copy_paste=False) == []
+    assert copy_paste_warnings(paste_excluded=[0, 1]) == []
+    assert not any("copy_paste" in warning for warning in check(root))
 
 
 def test_r17_bad_label_is_found_before_the_first_step(root: Path) -> None:

@@ -27,6 +27,13 @@ T_LOW_DATA = {"fpl_cps_cutmix": (0.95, 0.85, 0.85, 0.85)}
 CITY_EPOCHS = {"1/32": (124, 2975 - 92), "1/16": (128, 2975 - 185), "1/8": (137, 2975 - 371), "1/4": (160, 2975 - 743)}
 VOC_EPOCHS = {"1/16": (32, 10582 - 661), "1/8": (34, 10582 - 1322), "1/4": (40, 10582 - 2645)}
 BATCH = 8
+# AEL: the same number of epochs for every split, and steps of one as its code counts them.
+AEL_EPOCHS = {"cityscapes": 200, "voc": 80}
+AEL_STEPS_PER_EPOCH = {
+    "cityscapes": {"1/32": 180, "1/16": 174, "1/8": 163, "1/4": 139},
+    "voc": {"1/16": 620, "1/8": 579, "1/4": 496},
+}
+TRAINING_IMAGES = {"cityscapes": 2975, "voc": 10582}
 
 # Weight of the unsupervised term in the released scripts, without and with CutMix.
 WEIGHTS = {"cityscapes": (6.0, 5.0), "voc": (1.5, 1.0)}
@@ -57,17 +64,32 @@ class Expected:
         return self.dataset == "cityscapes"
 
     @property
+    def is_ael(self) -> bool:
+        return self.method == "ael"
+
+    @property
     def crop(self) -> tuple[int, int]:
+        if self.is_ael:
+            return (769, 769) if self.is_city else (513, 513)
         return (800, 800) if self.is_city else (512, 512)
 
     @property
     def lr(self) -> float:
-        # As written / GPUs: 0.02 on 8, 0.01 on 4.
+        # As written / GPUs: AEL 0.01 on 8; CPS 0.02 on 8, 0.01 on 4.
+        if self.is_ael:
+            return 0.01 / 8
         return 0.02 / 8 if self.is_city else 0.01 / 4
 
     @property
     def weight_decay(self) -> float:
-        return 1e-4 * (8 if self.is_city else 4)
+        return 1e-4 * (8 if self.is_city or self.is_ael else 4)
+
+    @property
+    def validated_every(self) -> int:
+        """Epochs between validations."""
+        if self.is_ael:
+            return 5 if self.is_city else 2
+        return 4 if self.is_city else 1
 
 
 def on(dataset: str, fraction: str, backbone: str, *, cutmix: bool) -> Expected:
@@ -79,6 +101,13 @@ def on(dataset: str, fraction: str, backbone: str, *, cutmix: bool) -> Expected:
 
 def fpl(cps: Expected, threshold: float | None, **changes: object) -> Expected:
     return replace(cps, kind="fpl", threshold=threshold, **changes)  # type: ignore[arg-type]
+
+
+def ael_on(dataset: str, fraction: str, backbone: str) -> Expected:
+    """AEL in one cell of Tables 1 and 2."""
+    epochs = AEL_EPOCHS[dataset]
+    steps = epochs * AEL_STEPS_PER_EPOCH[dataset][fraction]
+    return Expected(dataset, fraction, backbone, steps, epochs, method="ael", cutmix=None)
 
 
 def controls(cps: Expected, threshold: float) -> dict[str, Expected]:
@@ -96,11 +125,14 @@ def standard(table: str, dataset: str, fractions: tuple[str, ...], t: dict[str, 
     for number, (short, backbone, fraction) in enumerate(columns):
         key = f"{short}_{fraction.replace('/', '_')}"
         plain, mixed = (on(dataset, fraction, backbone, cutmix=cutmix) for cutmix in (False, True))
+        ael = ael_on(dataset, fraction, backbone)
         rows = {
             "cps": plain,
             "fpl_cps": fpl(plain, t["fpl_cps"][number]),
             "cps_cutmix": mixed,
             "fpl_cps_cutmix": fpl(mixed, t["fpl_cps_cutmix"][number]),
+            "ael": ael,
+            "fpl_ael": fpl(ael, t["fpl_ael"][number]),
             **controls(plain, t["fpl_cps"][number]),
         }
         yield from ((f"{table}.{row}.{key}", expected) for row, expected in rows.items())
@@ -140,6 +172,9 @@ def ablations() -> Iterator:
         cps = on(dataset, "1/8", "resnet101", cutmix=True)
         yield f"table_a6.cps_cutmix.{dataset}", cps
         yield f"table_a6.fpl_cps_cutmix.{dataset}", fpl(cps, t)
+        ael = ael_on(dataset, "1/8", "resnet101")
+        yield f"table_a6.ael.{dataset}", ael
+        yield f"table_a6.fpl_ael.{dataset}", fpl(ael, t)
     voc = on("voc", "1/8", "resnet101", cutmix=True)
     yield "figure_a6.cps_cutmix.c1_8", voc
     for shape in ("none", "linear", "convex", "concave"):

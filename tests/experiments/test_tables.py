@@ -11,25 +11,28 @@ from typing import NamedTuple
 import pytest
 
 from fpl.config.cells import Cell, Resolver
+from fpl.config.checks import warnings_of, worker_problem
 from fpl.config.compose import load_config
 from fpl.config.experiment import Experiment, load_experiments, thresholds
 from fpl.config.layers import read_scale
 from fpl.config.schema import RunConfig
+from fpl.data.spec import SPECS
 from fpl.errors import FplError
 from fpl.sweep.suite import distinct_runs
 from tests.experiments.expected import (
+    AEL_STEPS_PER_EPOCH,
     EXPECTED,
     PRINTED,
     T_CITYSCAPES,
     T_LOW_DATA,
     T_VOC,
+    TRAINING_IMAGES,
     WRONG_ARROWS,
     Expected,
 )
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 SCALES = (None, "paper", "mini", "camvid")
-AEL = ("table1.ael", "table1.fpl_ael", "table2.ael", "table2.fpl_ael", "table_a6.ael", "table_a6.fpl_ael")
 
 
 class Small(NamedTuple):
@@ -85,16 +88,14 @@ def test_exactly_the_cells_of_the_papers_own_rows_are_run(scale: str | None) -> 
 
 
 def test_rows_that_are_not_run_say_why() -> None:
-    unrun = {name: cell for name, cell in cells().items() if not cell.configs}
-    pending = {name.rpartition(".")[0] for name, cell in unrun.items() if cell.row.pending}
-    assert pending == set(AEL)
-    for cell in unrun.values():
+    for name, cell in cells().items():
+        assert not cell.row.pending, name
+        if cell.configs:
+            continue
         if cell.experiment.table.metric == "threshold":
-            assert cell.why_not == "a setting"
-        elif cell.row.role == "cited":
-            assert cell.why_not == "cited" and "citing" in cell.row.source
+            assert cell.why_not == "a setting", name
         else:
-            assert cell.why_not == cell.row.pending == "AEL is not part of this suite yet"
+            assert cell.row.role == cell.why_not == "cited" and "citing" in cell.row.source, name
 
 
 def check_method(name: str, config: RunConfig, expected: Expected, weight: float | None) -> None:
@@ -105,6 +106,18 @@ def check_method(name: str, config: RunConfig, expected: Expected, weight: float
         assert (method.cutmix, method.weight) == (expected.cutmix, weight), name
         assert method.on_labeled is not expected.cutmix, name
         assert method.pair == "other", name
+    if method.name == "ael":
+        voc = expected.dataset == "voc"
+        # What the paper keeps of AEL, FPL keeps, too: "only the loss is replaced".
+        assert (method.fidelity, method.weight, method.confidence_gate) == ("paper", weight, 0.7 if voc else 0.0), name
+        assert method.sampling and method.copy_paste, name
+        assert (method.paste_classes, method.paste_partner) == (1 if voc else 3, "other"), name
+        assert (method.confidence_power, method.sampling_power) == (2.0, 1.0), name
+        assert (method.paste_probability, method.paste_scales) == (0.5, (0.1, 2.0)), name
+        assert (method.teacher_mode, method.ema_buffers) == ("train", False), name
+        assert loss.auxiliary_weight == 0.4 and config.optim.decay_norm_and_bias, name
+        assert (config.data.scale_sampling, config.data.padding_label) == ("balanced", 255), name
+    assert config.model.network == ("ael" if expected.is_ael else "cps"), name
     if loss.kind == "fpl":
         assert (loss.strategy, loss.weight, loss.fidelity) == (expected.strategy, expected.shape, expected.fidelity)
         assert loss.balance is (expected.fidelity == "released"), name
@@ -126,20 +139,53 @@ def test_every_cell_at_the_papers_scale(scale: str | None) -> None:
         assert (data.split.family, data.split.fraction) == (expected.family, expected.fraction), name
         assert (data.split.index, data.downscale) == (0, 1), name
         assert data.crop == expected.crop, name
-        assert data.scales == (0.5, 0.75, 1.0, 1.5, 1.75, 2.0) and data.scale_sampling == "choice", name
-        assert (data.labeled_batch, data.unlabeled_batch) == (8, 0 if expected.method == "supervised" else 8), name
+        assert data.labeled_batch == (16 if expected.is_ael else 8), name
+        assert data.unlabeled_batch == (0 if expected.method == "supervised" else 8), name
         assert (config.model.backbone, config.model.pretrained) == (expected.backbone, "imagenet"), name
         assert (config.optim.lr, config.optim.weight_decay) == (expected.lr, expected.weight_decay), name
         assert (config.optim.momentum, config.optim.poly_power) == (0.9, 0.9), name
-        assert config.optim.head_lr_multiplier == 1.0 and not config.optim.decay_norm_and_bias, name
-        assert config.loss.supervised == ("ohem" if expected.is_city else "ce"), name
         assert config.loss.stride == 1, name
         assert train.steps == expected.steps, name
-        # Validation after whole epochs: every 4th on Cityscapes, every one on VOC.
-        assert train.evaluate_every == expected.steps // expected.epochs * (4 if expected.is_city else 1), name
+        # Validation after whole epochs.
+        assert train.evaluate_every == expected.steps // expected.epochs * expected.validated_every, name
         assert expected.steps % expected.epochs == 0, name
-        assert (config.eval.protocol, config.eval.crop, config.eval.combine) == ("sliding", None, "logits"), name
-        assert config.method.name != "cps" or config.method.ramp == 0.0, name
+        assert config.eval.crop is None, name
+        assert config.method.name == "supervised" or config.method.ramp == 0.0, name
+        if expected.is_ael:
+            check_ael_at_the_papers_scale(name, config, expected)
+        else:
+            assert data.scales == (0.5, 0.75, 1.0, 1.5, 1.75, 2.0) and data.scale_sampling == "choice", name
+            assert config.optim.head_lr_multiplier == 1.0 and not config.optim.decay_norm_and_bias, name
+            assert config.loss.supervised == ("ohem" if expected.is_city else "ce"), name
+            assert (config.eval.protocol, config.eval.combine, config.eval.absent) == ("sliding", "logits", "skip")
+
+
+def check_ael_at_the_papers_scale(name: str, config: RunConfig, expected: Expected) -> None:
+    method, loss, model = config.method, config.loss, config.model
+    assert method.name == "ael"
+    assert config.data.scales == (0.5, 2.0), name
+    assert (model.aspp_rates, model.head_channels, model.low_level_channels) == ((12, 24, 36), 256, 256), name
+    assert model.dropout == 0.1, name
+    assert (method.groups, method.confidence_momentum, method.ema_decay) == (8, 0.999, 0.99), name
+    assert method.paste_excluded == (0, 1, 2, 8, 10), name
+    assert (method.component_area, method.bank_area) == ((0.005, 0.01) if expected.is_city else (0.03, 0.03)), name
+    assert (loss.supervised, loss.ohem_threshold, loss.ohem_min_kept, loss.ohem_group) == ("ohem", 0.7, 100_000, 2)
+    assert config.optim.head_lr_multiplier == 10.0, name
+    assert config.eval.protocol == ("sliding" if expected.is_city else "center"), name
+    assert config.eval.combine == ("probabilities" if expected.is_city else config.eval.combine), name
+    assert (config.eval.absent, config.eval.subsample) == ("zero", None), name
+    if expected.is_city:
+        assert math.isclose(config.eval.stride_rate, 2 / 3), name
+
+
+def test_an_epoch_of_ael_is_a_sixteenth_of_the_unlabeled_list() -> None:
+    for dataset, steps in AEL_STEPS_PER_EPOCH.items():
+        for fraction, per_epoch in steps.items():
+            every = int(fraction.removeprefix("1/"))
+            unlabeled = TRAINING_IMAGES[dataset] - math.ceil(TRAINING_IMAGES[dataset] / every)
+            # Each of 8 GPUs is given its share, rounded up, and takes whole batches of two.
+            assert per_epoch == math.ceil(unlabeled / 8) // 2
+            assert abs(per_epoch - unlabeled / 16) <= 1
 
 
 @pytest.mark.parametrize("scale", SMALL)
@@ -150,7 +196,7 @@ def test_every_cell_at_a_small_scale(scale: str) -> None:
         data = config.data
         half = 0.5 if ".cps_half." in name else 1.0
         # The factor comes after the scale: half of the scale's weight, not half of the paper's replaced by it.
-        check_method(name, config, expected, small.weight * half)
+        check_method(name, config, expected, 0.3 if expected.is_ael else small.weight * half)
         assert data.dataset == ("camvid" if scale == "camvid" else DRAWN[expected.dataset]), name
         assert data.split.fraction == SMALL_LOW_DATA.get(expected.fraction, expected.fraction), name
         low_data_family = "clean-nth" if scale == "mini" else "every-nth"
@@ -159,18 +205,39 @@ def test_every_cell_at_a_small_scale(scale: str) -> None:
         assert (config.train.steps, config.optim.lr) == (small.steps, small.lr), name
         assert config.optim.weight_decay == 1e-4, name
         assert config.model.backbone == small.backbone, name
-        assert config.loss.supervised == "ce" and config.eval.protocol == "whole", name
+        assert config.loss.supervised == "ce", name
+        # One measure for all rows of a table.
+        assert (config.eval.protocol, config.eval.combine, config.eval.absent) == ("whole", "logits", "skip"), name
+        assert config.optim.head_lr_multiplier == (1.0 if scale == "mini" else 2.0), name
+        if config.method.name == "ael":
+            # Memories within the run.
+            assert (config.method.groups, config.method.ema_decay, config.method.confidence_momentum) == (2, 0.9, 0.9)
+            assert worker_problem(config, 2) is None and warnings_of(config) == [], name
+            frequent = (0, 1, 3, 4, 5) if scale == "camvid" else (0, 1, 2, 8, 10)
+            assert config.method.paste_excluded == frequent, name
         if scale == "mini":
             assert config.model.tiny_depth == {"resnet50": 1, "resnet101": 2}[expected.backbone], name
 
 
 def test_a_cell_at_the_scale_of_camvid_is_the_recipe_for_camvid() -> None:
-    assert config_of("table1.cps_cutmix.r50_1_8", "camvid") == load_config(FOLDER / "base" / "camvid_cps.toml")
+    for row, recipe in {"cps_cutmix": "camvid_cps", "ael": "camvid_ael"}.items():
+        assert config_of(f"table1.{row}.r50_1_8", "camvid") == load_config(FOLDER / "base" / f"{recipe}.toml")
+    fpl_ael = load_config(FOLDER / "base" / "camvid_fpl_ael.toml")
+    assert config_of("table1.fpl_ael.r50_1_8", "camvid") == fpl_ael
+
+
+def test_camvids_frequent_classes_are_not_pasted() -> None:
+    config = load_config(FOLDER / "base" / "camvid_ael.toml")
+    assert config.method.name == "ael"
+    names = [SPECS["camvid"].class_names[number] for number in config.method.paste_excluded]
+    assert names == ["sky", "building", "road", "sidewalk", "tree"]
 
 
 def test_the_recipes_by_themselves_are_cells() -> None:
     for name, recipe in {"table1": "cityscapes_cps", "table2": "voc_cps"}.items():
         assert config_of(f"{name}.cps_cutmix.r101_1_8") == load_config(FOLDER / "base" / f"{recipe}.toml")
+        ael = load_config(FOLDER / "base" / f"{recipe.replace('cps', 'ael')}.toml")
+        assert config_of(f"{name}.ael.r101_1_8") == ael
 
 
 def test_thresholds_are_those_of_the_appendix() -> None:
@@ -182,8 +249,6 @@ def test_thresholds_are_those_of_the_appendix() -> None:
         for row in settings.rows:
             assert row.of == f"{used_in}.{row.key}"
             assert tuple(row.values) == tuple(thresholds(experiments(), row)) == rows[row.key]
-            if row.key == "fpl_ael":
-                continue  # no runs yet; its T were compared in the line above
             resolved = [config_of(f"{row.of}.{column.key}").loss.threshold for column in used.columns]
             assert tuple(resolved) == rows[row.key]
     assert by_name["table_a6"].row("fpl_ael").threshold == [0.85, 0.9]
@@ -233,18 +298,28 @@ def test_numbers_that_the_paper_prints_twice_are_equal_and_so_are_their_runs() -
         assert cells()[one].printed == cells()[other].printed is not None
         for scale in SCALES:
             assert cells(scale)[one].recipes == cells(scale)[other].recipes, (one, scale)
+    for dataset, table in {"cityscapes": "table1", "voc": "table2"}.items():
+        for row in ("cps_cutmix", "fpl_cps_cutmix", "ael", "fpl_ael"):
+            for scale in SCALES:
+                timed = cells(scale)[f"table_a6.{row}.{dataset}"]
+                assert timed.recipes == cells(scale)[f"{table}.{row}.r101_1_8"].recipes, (timed.name, scale)
     for name in ("table4.fpl_cps.t085", "table4.fpl_cps.t099"):
         assert cells()[name].recipes != cells()["table4.fpl_cps.t090"].recipes
 
 
 @pytest.mark.parametrize(
-    ("scale", "without", "all_rows"), [(None, 86, 158), ("paper", 86, 158), ("mini", 86, 158), ("camvid", 44, 75)]
+    ("scale", "without", "all_rows"),
+    [(None, 114, 186), ("paper", 114, 186), ("mini", 114, 186), ("camvid", 64, 95)],
 )
 def test_number_of_runs(scale: str | None, without: int, all_rows: int) -> None:
-    # Paper, per seed: 32 + 24 + 8 of Tables 1-3; 5 of Table 4; 4 of Table 5; 6 of A4; 4 of A5; 3 of Figure A6.
+    # Paper, per seed, CPS: 32 + 24 + 8 of Tables 1-3; 5 of Table 4; 4 of Table 5; 6 of A4; 4 of A5; 3 of Figure A6.
     assert 32 + 24 + 8 + 5 + 4 + 6 + 4 + 3 == 86
-    # Controls: four rows of 8, 6 and 4 columns. CamVid has one backbone and one data set.
-    assert 86 + 4 * (8 + 6 + 4) == 158
+    # AEL and FPL+AEL: 8 and 6 columns of Tables 1 and 2, those of Table A6 among them.
+    assert 86 + 2 * (8 + 6) == 114
+    # Controls: four rows of 8, 6 and 4 columns. CamVid has one backbone and one data set, but AEL's gate, areas and
+    # number of pasted classes stay those of the table: 4 + 3 runs of AEL and, with their distinct T, 8 + 5 of FPL+AEL.
+    assert 114 + 4 * (8 + 6 + 4) == 186
+    assert 44 + (4 + 3) + (8 + 5) == 64
     found = cells(scale).values()
     assert len(distinct_runs(found)) == all_rows
     assert len(distinct_runs(cell for cell in found if cell.row.role != "control")) == without
@@ -254,7 +329,7 @@ def test_two_seeds_are_twice_the_runs() -> None:
     resolver = Resolver(FOLDER / "base", seeds=(0, 1))
     found = [cell for experiment in experiments() for cell in resolver.cells(experiment)]
     runs = distinct_runs(found)
-    assert len(runs) == 2 * 158
+    assert len(runs) == 2 * 186
     assert sorted({run.config.seed for run in runs}) == [0, 1]
 
 
@@ -264,10 +339,7 @@ def test_mini_runs_some_cells_in_groups_of_workers() -> None:
         runs = [run for run in distinct_runs(cells("mini").values(), {"gang": [pattern]}) if run.gang]
         assert runs, f"{pattern} fits no run"
     gang = [run for run in distinct_runs(cells("mini").values(), launch) if run.gang]
-    assert len(gang) <= 12
-    # The same runs stand in other tables too: whoever asks first, they are for a group.
-    timed = {f"table_a6.{row}.{data}" for row in ("cps_cutmix", "fpl_cps_cutmix") for data in ("cityscapes", "voc")}
-    assert {*timed, "table1.cps_cutmix.r101_1_8"} <= {name for run in gang for name in run.cells}
+    assert [run.cells for run in gang] == [["table1.ael.r50_1_8"]]
 
 
 def test_the_run_that_measures_noise_exists() -> None:

@@ -12,37 +12,11 @@ from torch import Tensor
 from fpl.config.compose import load_config
 from fpl.config.schema import CpsConfig, LossConfig, MethodConfig, RunConfig
 from fpl.data.augment import cutmix_masks
-from fpl.data.batches import Batch, Draw
 from fpl.losses import cross_entropy, fuzzy_positive_loss
-from fpl.methods import METHODS, Clock, Method
-from fpl.models import SegmentationNetwork, build_network
-from fpl.train.runtime import autocast
-
-CLOCK = Clock(step=3, total=6)
-
-
-def build(config: RunConfig) -> Method:
-    torch.manual_seed(0)
-
-    def network() -> SegmentationNetwork:
-        return build_network(config.model, config.data.num_classes)
-
-    return METHODS[config.method.name](config, network, lambda value: value, 1)
-
-
-def batch_for(config: RunConfig, draws: int) -> Batch:
-    generator = torch.Generator().manual_seed(1)
-    count, (height, width) = config.data.labeled_batch, config.data.crop
-
-    def image() -> Tensor:
-        return torch.randn(count, 3, height, width, generator=generator)
-
-    valid = torch.ones(count, height, width, dtype=torch.bool)
-    label = torch.randint(0, config.data.num_classes, (count, height, width), generator=generator)
-    label[:, :3] = 255
-    positions = [torch.arange(count) + 8 * draw for draw in range(draws)]
-    unlabeled = [Draw(image(), valid, position, position) for position in positions]
-    return Batch(image(), label, valid, unlabeled, CLOCK.step)
+from fpl.methods import METHODS
+from fpl.models import build_network
+from fpl.train.runtime import Workers, autocast
+from tests.methods.support import CLOCK, batch_for, build
 
 
 def losses(config: RunConfig) -> Any:
@@ -186,13 +160,13 @@ def test_cross_entropy_divides_by_the_pixels_of_all_workers(run_file: Path) -> N
     logits, label = torch.randn(2, 19, 5, 5), torch.randint(0, 19, (2, 5, 5))
     label[1] = 255
     torch.manual_seed(0)
-    method = METHODS["cps"](
-        config,
-        lambda: build_network(config.model, config.data.num_classes),
-        # The other worker holds 75 valid pixels: the mean over both is 50.
-        lambda value: (value + 75) / 2,
-        2,
-    )
+
+    class Two(Workers):
+        def average(self, value: Tensor) -> Tensor:
+            # The other worker holds 75 valid pixels: the mean over both is 50.
+            return (value + 75) / 2
+
+    method = METHODS["cps"](config, lambda: build_network(config.model, config.data.num_classes), Two(0, 2))
     expected, count = cross_entropy(logits, label)
     assert count == 25
     torch.testing.assert_close(method.supervised_loss(logits, label), expected * 25 / 50)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fpl.config.campaign import load_campaign
 from fpl.errors import FplError
 from fpl.report.entry import Entry, Grid
-from fpl.report.grid import build_grids
+from fpl.report.grid import build_grids, measure
+from fpl.report.lookup import Record
 from fpl.report.numbers import show
 from fpl.report.remarks import gaps, head, notes, warnings
 from fpl.report.statistics import SignTest
 from fpl.report.summary import summarize
-from tests.report.world import SETTINGS, World
+from tests.report.world import BASE, SETTINGS, SPEED, World
 
 
 def grids(world: World) -> dict[str, Grid]:
@@ -241,6 +244,44 @@ def test_seconds_per_pass_over_the_unlabeled_list(tmp_path: Path) -> None:
     assert entry(speed, "cps", "city").ours == pytest.approx(25.0)
     assert (fpl.ours, fpl.arrow) == (pytest.approx(30.0), pytest.approx(5.0))
     assert "on cpu (1 worker, 2 threads) and cpu (2 workers, 2 threads); the paper's on 8 V100" in head(speed)[1]
+
+
+def test_a_step_of_ael_uses_up_two_images_of_an_epoch(tmp_path: Path) -> None:
+    world = World(tmp_path, "little")
+    recipe = world.experiments / "base" / "city_ael.toml"
+    cps = 'name = "cps"\ncutmix = false\nweight = 1.5'
+    assert cps in BASE
+    recipe.write_text(BASE.replace(cps, 'name = "ael"\ngroups = 4'))
+    table = world.experiments / "tables" / "speed.toml"
+    ael = '[[rows]]\nkey = "ael"\nlabel = "AEL"\nrole = "baseline"\nrecipe = "ael"\nvalues = [730]\n'
+    table.write_text(SPEED + ael)
+    world.campaign = load_campaign(world.experiments, "little")
+    # As Table A6: 2603 unlabeled images and 8 mixed ones a step are 163 steps (2603 / 16 = 162.7); 4.48 s each, 730 s.
+    config = world.cell("speed.ael.city").configs[0]
+    config = config.model_copy(update={"data": config.data.model_copy(update={"unlabeled_batch": 8})})
+    cell = replace(world.cell("speed.ael.city"), configs=(config,))
+    record: Record = {"train_seconds": config.train.steps * 4.48, "unlabeled_images": 2603}
+    assert measure(cell, record) == pytest.approx(163 * 4.48, rel=0.003)
+    # 200 steps of 4 mixed images are 4 passes over 400; of CPS they are 2.
+    assert measure(world.cell("speed.ael.city"), {"train_seconds": 50.0, "unlabeled_images": 400}) == 12.5
+    assert measure(world.cell("speed.cps.city"), {"train_seconds": 50.0, "unlabeled_images": 400}) == 25.0
+    assert measure(world.cell("speed.ael.city"), {"train_seconds": None, "unlabeled_images": 400}) is None
+
+
+def test_rows_with_another_protocol_are_named(tmp_path: Path) -> None:
+    world = World(tmp_path, "little")
+    assert head(grids(world)["main"])[1].startswith(
+        "mIoU in percent, whole-image protocol, classes that are nowhere in label or prediction left out; "
+    )
+    fuzzy = 'set = { loss = { kind = "fpl" }'
+    row = (f"{fuzzy} }}", f'{fuzzy}, eval = {{ protocol = "center", absent = "zero" }} }}')
+    mixed = World(tmp_path / "mixed", "little", {"tables/main.toml": row})
+    assert head(grids(mixed)["main"])[1].startswith(
+        "mIoU in percent, whole-image protocol (FPL+CPS: center of each image alone), "
+        "classes that are nowhere in label or prediction left out (FPL+CPS: absent classes counted as 0); "
+    )
+    mixed.run("main.fpl_cps.small_8", 20.0, miou_center_best=26.5)
+    assert entry(grids(mixed)["main"], "fpl_cps", "small_8").ours == 26.5
 
 
 def test_seconds_are_not_judged_against_other_hardware(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import fpl
 from fpl.errors import FplError
 from fpl.report.results import print_results
+from fpl.store.read import read_run
 from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS
 from fpl.store.write import run_path, write_run, write_table
 
@@ -39,6 +40,15 @@ def test_frames(tmp_path: Path) -> None:
     assert pd.isna(results.history.query("step == 2")["miou"]).all()
     assert pd.isna(results.classes["iou"]).all() and list(results.classes["class_name"]) == ["sky", "sky"]
     assert list(results.fuzziness["k_histogram"].iloc[0]) == [3, 1]
+
+
+def test_row_of_an_older_version_lacks_columns(tmp_path: Path) -> None:
+    add(tmp_path, "a")
+    path = run_path(tmp_path, "a")
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["miou_center_last", "miou_center_best", "workers"]), path)
+    assert read_run(path) == {"miou_whole_last": 40.0, "train_seconds": 5.0}
+    assert pd.isna(fpl.load_results(tmp_path).runs["miou_center_last"]).all()
 
 
 def test_nan_survives_as_nan_in_the_file(tmp_path: Path) -> None:

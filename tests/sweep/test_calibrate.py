@@ -12,6 +12,8 @@ from fpl.sweep.calibrate import _batch, _shares, calibrate, representatives
 from fpl.sweep.capacity import processor_name
 from fpl.sweep.cost import step_key, step_work
 
+AEL = {"name": "ael", "groups": 4, "paste_excluded": [0, 1]}
+
 
 def changed(config: RunConfig, **sections: dict[str, object]) -> RunConfig:
     tree = config.model_dump(mode="json")
@@ -33,6 +35,15 @@ def test_two_steps_are_timed_without_any_data(config: RunConfig) -> None:
     assert found[0].device == processor_name() and not found[0].on_gpu and found[0].steps == 2
     assert found[0].work.gflop == step_work(config).gflop and found[0].work.images == 0
     assert len(lines) == 2 and "a step of 4 + 4 images" in lines[0] and "a step of 4 + 0 images" in lines[1]
+
+
+def test_a_method_that_chooses_images_and_pastes_is_timed(config: RunConfig) -> None:
+    ael = changed(config, method=AEL, model={"network": "ael"})
+    assert ael.method.copy_paste
+    # Two images of each kind, which four groups could not share.
+    (entry,) = calibrate([ael], 1, device="cpu", workers=2, say=lambda text: None)
+    assert entry.key == step_key(ael) and entry.seconds_per_step > 0
+    assert (entry.labeled_batch, entry.unlabeled_batch) == (2, 2)
 
 
 def test_the_clock_decides(config: RunConfig) -> None:
@@ -57,6 +68,10 @@ def test_a_worker_gets_its_share_and_half_of_it_where_memory_ends(config: RunCon
     assert sizes == [(8, 4), (4, 2), (2, 2)]
     alone = changed(config, method={"name": "supervised"})
     assert [each.data.unlabeled_batch for each in _shares(alone, 8)] == [0]
+    grouped = changed(config, method=AEL, loss={"ohem_group": 1})
+    assert {each.method.groups for each in _shares(grouped, 4)} == {1}
+    # The batches still make valid configurations.
+    assert all(validate(each.model_dump(mode="json")) == each for each in _shares(grouped, 4))
 
 
 def test_what_does_not_fit_is_tried_smaller(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +94,10 @@ def test_random_batch_has_the_shapes_of_a_real_one(config: RunConfig) -> None:
     assert batch.label.shape == (4, 40, 40) and int(batch.label.max()) < 19
     assert [draw.image.shape for draw in batch.unlabeled] == [(4, 3, 40, 40)] * 2
     assert batch.unlabeled[0].position.tolist() == [12, 13, 14, 15]
+    assert batch.partner is None
+    partner = _batch(config, 1, 0, paste=True).partner
+    assert partner is not None and partner.image.shape == (4, 3, 40, 40) and partner.label.shape == (4, 40, 40)
+    assert not torch.equal(partner.image, batch.image) and partner.valid.all()
 
 
 def test_the_costliest_kinds_are_measured_once_each(config: RunConfig) -> None:

@@ -7,11 +7,22 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
+from typer.testing import CliRunner
 
-from fpl.config.schema import EvalConfig
+import fpl
+from fpl.cli import app
+from fpl.config.schema import DataConfig, EvalConfig, RunConfig
 from fpl.data.augment import normalise
+from fpl.data.read import Images
+from fpl.data.spec import get_spec
+from fpl.data.validation import validation_ids
+from fpl.sweep.places import Places
 from fpl.train.evaluate import (
+    Predict,
+    center_crop,
     class_map,
     confusion_matrix,
     constant_miou,
@@ -21,8 +32,26 @@ from fpl.train.evaluate import (
     window_starts,
 )
 from fpl.train.runtime import Workers
+from fpl.train.trained import evaluate_trained, find_weights, load_trained
+from tests.train.runs import run
 
 WHOLE = EvalConfig(protocol="whole")
+CENTER = EvalConfig(protocol="center")
+
+
+def count(
+    network: Predict,
+    image: Tensor,
+    label: Tensor,
+    protocol: EvalConfig,
+    crop: tuple[int, int] = (33, 33),
+    padding_label: int = 255,
+) -> NDArray[np.int64]:
+    """Confusion of one sample, two classes."""
+    split = {"fraction": "1/4"}
+    section = {"dataset": "camvid", "num_classes": 2, "split": split, "labeled_batch": 2, "crop": crop}
+    data = DataConfig.model_validate({**section, "padding_label": padding_label})
+    return evaluate(network, [("a", image, label)], protocol, data, torch.device("cpu"), Workers())
 
 
 def test_scores_by_hand() -> None:
@@ -129,7 +158,7 @@ def test_every_pixel_of_a_larger_label_counts() -> None:
     image[:, :, 20:] = 255
     label = torch.zeros(80, 80, dtype=torch.uint8)
     label[:, 40:] = 1
-    counts = evaluate(by_brightness, [("a", image, label)], WHOLE, (33, 33), 2, torch.device("cpu"), Workers())
+    counts = count(by_brightness, image, label, WHOLE)
     assert counts.sum() == 80 * 80
     assert scores(counts).pixel_accuracy > 98.0
 
@@ -138,5 +167,139 @@ def test_whole_image_counts_what_lies_in_the_border() -> None:
     label = torch.zeros(40, 40, dtype=torch.uint8)
     label[0, :] = 1
     image = torch.zeros(3, 40, 40, dtype=torch.uint8)
-    counts = evaluate(by_brightness, [("a", image, label)], WHOLE, (33, 33), 2, torch.device("cpu"), Workers())
+    counts = count(by_brightness, image, label, WHOLE)
     assert counts[1].sum() == 40
+
+
+def test_center_crop_by_hand() -> None:
+    """3 x 5 in 4 x 4: the row missing goes below; of the column left over the last is cut off."""
+    image = torch.arange(1, 16, dtype=torch.uint8).view(1, 3, 5).expand(3, 3, 5)
+    label = torch.arange(21, 36, dtype=torch.uint8).view(3, 5)
+    pixels, valid, classes = center_crop(image, label, (4, 4), 0)
+    assert pixels[1].tolist() == [[1, 2, 3, 4], [6, 7, 8, 9], [11, 12, 13, 14], [0] * 4]
+    assert classes.tolist() == [[21, 22, 23, 24], [26, 27, 28, 29], [31, 32, 33, 34], [0] * 4]
+    assert valid.tolist() == [[True] * 4] * 3 + [[False] * 4]
+
+
+@pytest.mark.parametrize("size", [(1024, 2048), (366, 500), (513, 513), (514, 512), (769, 1000), (1, 1)])
+@pytest.mark.parametrize("crop", [(769, 769), (513, 513), (600, 601)])
+def test_center_crop_is_placed_as_by_the_released_code(size: tuple[int, int], crop: tuple[int, int]) -> None:
+    """Its order: pad the whole image, then cut at half of what is left over."""
+    label = np.random.default_rng(0).integers(0, 21, size).astype(np.uint8)
+    missing = [max(0, least - side) for least, side in zip(crop, size, strict=True)]
+    around = [(each // 2, each - each // 2) for each in missing]
+    padded, shown = (np.pad(array, around, constant_values=fill) for array, fill in ((label, 9), (label * 0 + 1, 0)))
+    top, left = ((side - least) // 2 for side, least in zip(padded.shape, crop, strict=True))
+    window = np.s_[top : top + crop[0], left : left + crop[1]]
+    image = torch.from_numpy(label).expand(3, *size)
+    pixels, valid, classes = center_crop(image, torch.from_numpy(label), crop, 9)
+    assert np.array_equal(classes.numpy(), padded[window])
+    assert np.array_equal(valid.numpy(), shown[window].astype(bool))
+    assert np.array_equal(pixels[2].numpy(), padded[window] * shown[window])
+
+
+def test_center_counts_the_middle_alone() -> None:
+    """60 x 80: rows 13 to 45 and columns 22 to 56 are the middle 33 x 35."""
+    label = torch.zeros(60, 80, dtype=torch.uint8)
+    label[13:46, 22:57] = 1
+    label[20, 30] = 255
+    image = torch.zeros(3, 60, 80, dtype=torch.uint8)
+    image[:, 13:46, 22:25] = 255
+    counts = count(by_brightness, image, label, CENTER, (33, 35))
+    assert counts.tolist() == [[0, 0], [33 * 32 - 1, 33 * 3]]
+    inside = count(by_brightness, image, label, EvalConfig(protocol="center", crop=(33, 33)), (33, 35))
+    assert inside.tolist() == [[0, 0], [33 * 31 - 1, 33 * 2]]  # columns 23 to 55
+
+
+@pytest.mark.parametrize("padding_label", [0, 255])
+def test_center_counts_padding_as_class_0_or_not_at_all(padding_label: int) -> None:
+    """Padding is 0 after normalisation, which this network takes for class 1."""
+
+    def network(image: Tensor) -> Tensor:
+        blank = (image == 0).all(1).float()
+        return torch.stack([1 - blank, blank], dim=1)
+
+    image, label = torch.full((3, 30, 33), 7, dtype=torch.uint8), torch.ones(30, 33, dtype=torch.uint8)
+    counts = count(network, image, label, CENTER, (33, 36), padding_label)
+    padding = 33 * 36 - 30 * 33 if padding_label == 0 else 0
+    assert counts.tolist() == [[0, padding], [30 * 33, 0]]
+
+
+@pytest.mark.parametrize("combine", ["logits", "probabilities"])
+def test_center_equals_sliding_where_one_window_holds_the_image(combine: str) -> None:
+    """Also for a network that looks around."""
+    generator = torch.Generator().manual_seed(1)
+    kernel = torch.randn(2, 3, 5, 5, generator=generator)
+    for height, width in ((33, 40), (20, 31), (1, 40)):
+        image = torch.randint(0, 256, (3, height, width), dtype=torch.uint8, generator=generator)
+        label = torch.randint(0, 3, (height, width), dtype=torch.uint8, generator=generator)
+        label[label == 2] = 255
+        center, sliding = (
+            count(
+                lambda pixels: F.conv2d(pixels, kernel, padding=2),
+                image,
+                label,
+                EvalConfig.model_validate({"protocol": protocol, "combine": combine}),
+                (33, 40),
+            )
+            for protocol in ("center", "sliding")
+        )
+        assert np.array_equal(center, sliding) and center.sum() == (label != 255).sum()
+
+
+def test_center_of_a_larger_label() -> None:
+    """At half size: 80 x 80 labels of a 40 x 40 image; its middle 34 x 36 is the label's middle 68 x 72."""
+    label = torch.zeros(80, 80, dtype=torch.uint8)
+    label[6:74, 4:76] = 1
+    image = torch.zeros(3, 40, 40, dtype=torch.uint8)
+    image[:, :, 20:] = 255
+    counts = count(by_brightness, image, label, CENTER, (34, 36))
+    assert counts[0].sum() == 0 and counts[1].sum() == 68 * 72
+    assert counts[1, 1] == pytest.approx(68 * 36, abs=68)
+
+
+def test_center_of_a_larger_label_of_odd_size() -> None:
+    """101 x 90 at 1/2 is 50 x 45: rows 5 to 45 of it are 10.1 to 90.9 of the label, all columns are all columns."""
+    label = torch.arange(101, dtype=torch.uint8).view(101, 1).expand(101, 90)
+    image, valid, classes = center_crop(torch.zeros(3, 50, 45, dtype=torch.uint8), label, (40, 49), 255)
+    assert image.shape == (3, 40, 49) and valid.sum() == 40 * 45
+    assert classes.shape == (91 - 10, 4 + 90 + 4)
+    assert classes[:, 4].tolist() == list(range(10, 91)) and (classes[:, :4] == 255).all()
+
+
+def test_an_image_as_such_is_predicted_whole_under_center() -> None:
+    image = torch.randint(0, 256, (3, 50, 90), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    sliding = predict_logits(by_brightness, image, EvalConfig(protocol="sliding"), (33, 35))
+    assert torch.equal(predict_logits(by_brightness, image, CENTER, (33, 35)), sliding)
+
+
+def test_a_run_validates_on_centers_of_a_subsample(config: RunConfig, places: Places) -> None:
+    """45 x 60 images in crops of 48 x 48: 3 rows are padding, counted as class 0; 12 columns are left out."""
+    given = config.model_dump()
+    changes = {
+        "data": {**given["data"], "padding_label": 0},
+        "train": {**given["train"], "steps": 2, "evaluate_every": 2},
+        "eval": {"protocol": "center", "crop": [48, 48], "absent": "zero", "subsample": 2},
+    }
+    path = run(RunConfig.model_validate({**given, **changes}), places)
+    results = fpl.load_results(places.out)
+    row = results.runs.iloc[0]
+    assert row["validation_images"] == 2
+    assert 0 <= row["miou_center_last"] <= 100 and np.isnan(row["miou_whole_last"])
+    spec, root = get_spec("synthetic_city"), places.data_root / "synthetic_city"
+    labels = [Images(spec, root, "val").full_label(name) for name in validation_ids(spec, root, 2)]
+    middle = np.concatenate([label[:, 6:54].ravel() for label in labels])
+    expected = np.bincount(middle[middle != 255], minlength=19)
+    expected[0] += 2 * 3 * 48
+    last = results.classes.query("choice == 'last'")
+    assert list(last["label_pixels"]) == expected.tolist()
+
+    trained = load_trained(find_weights(places.out, path.stem, "last"), torch.device("cpu"))
+    own = evaluate_trained(trained, places.data_root)
+    assert scores(own, "zero").miou == row["miou_center_last"]
+    whole = evaluate_trained(trained, places.data_root, "whole")
+    assert whole.sum() == sum((label != 255).sum() for label in labels)
+    where = ("--out", str(places.out), "--data-root", str(places.data_root), "--choice", "last", "--device", "cpu")
+    shown = CliRunner().invoke(app, ["eval", path.stem, *where, "--protocol", "center"])
+    assert shown.exit_code == 0, shown.output
+    assert "center protocol" in shown.output and f"mIoU {row['miou_center_last']:.2f} %" in shown.output

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch
 from fpl.errors import FplError
@@ -23,7 +24,7 @@ from fpl.sweep.places import Places
 from fpl.sweep.prepare import prepare
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.runtime import State, Verdict
-from tests.train.runs import OPTIONS, KilledError, assert_equal_results, command, elsewhere, run
+from tests.train.runs import AEL, OPTIONS, KilledError, assert_equal_results, command, elsewhere, run
 
 
 def test_two_runs_of_one_configuration_are_bit_equal(config: RunConfig, places: Places) -> None:
@@ -33,10 +34,11 @@ def test_two_runs_of_one_configuration_are_bit_equal(config: RunConfig, places: 
     assert_equal_results(places, other)
 
 
-@pytest.mark.parametrize("stop_after", [2, 4, 6])
+@pytest.mark.parametrize(("stop_after", "method"), [(2, "cps"), (4, "cps"), (6, "cps"), (2, "ael"), (4, "ael")])
 def test_resuming_from_every_checkpoint_is_exact(
-    config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch, stop_after: int
+    run_file: Path, places: Places, monkeypatch: pytest.MonkeyPatch, stop_after: int, method: str
 ) -> None:
+    config = load_config(run_file, overrides=AEL if method == "ael" else [])
     original = CheckpointFolder.save_step
 
     def save_and_die(self: CheckpointFolder, step: int, state: State) -> Path:
@@ -58,8 +60,9 @@ def test_resuming_from_every_checkpoint_is_exact(
 
 
 @pytest.mark.timeout(120)
-def test_kill_at_any_moment_then_the_same_command(run_file: Path, places: Places) -> None:
-    steps = ("train.steps=40", "train.evaluate_every=10")
+@pytest.mark.parametrize("method", ["cps", "ael"])
+def test_kill_at_any_moment_then_the_same_command(run_file: Path, places: Places, method: str) -> None:
+    steps = ("train.steps=40", "train.evaluate_every=10", *(AEL if method == "ael" else []))
     line = [*command(run_file, places, *steps), "--checkpoint-every", "3"]
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60

@@ -1,0 +1,171 @@
+"""Adaptive equalization learning (AEL): an EMA teacher, and more training on the classes the student is unsure of.
+
+As in the released AEL code, one step: paste unsure classes onto the labeled images; let the teacher predict them and
+two unlabeled images per slot, the second one chosen because it holds an unsure class; cut a component of that class out
+of it and into the first; train on labels, and on the teacher's predictions of both the labeled and the mixed images.
+With `loss.kind = "fpl"` the pixel loss of the last two turns one pseudo-label into its fuzzy positives.
+
+Random choices are drawn for a group or a slot of the global batch, so they do not depend on the number of workers; what
+is remembered (`ael_bank`) is the same on all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fpl.config.schema import AelConfig, RunConfig
+from fpl.data.augment import FOR_CHOICE, seeded
+from fpl.data.batches import Batch, Draw, PasteRequest
+from fpl.losses import PixelTerm
+from fpl.methods.ael_bank import ConfidenceBank, ImageBank
+from fpl.methods.ael_mix import box_mask, component_box, copy_paste, pixel_weights, random_box
+from fpl.methods.base import Clock, ImageSource, Losses, Method, NetworkBuilder, Workers
+from fpl.models.dropout import global_uniform
+from fpl.models.ema import update_teacher
+
+# Streams of random choices.
+PASTED, MIXED = 0, 1
+
+
+class Ael(Method):
+    """A student and its EMA teacher; the teacher is evaluated."""
+
+    draws = 1
+
+    def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
+        super().__init__(config, build_network, workers)
+        assert isinstance(config.method, AelConfig)
+        self.options = options = config.method
+        # A network of its own, not a copy: after the first step, whose decay is 0, its parameters are the student's.
+        self.teacher = build_network().requires_grad_(False)
+        self.confidence_bank = ConfidenceBank(config.data.num_classes, options.confidence_momentum)
+        self.image_bank = ImageBank(config.data.num_classes, options.bank_area)
+        self.source: ImageSource | None = None
+        self.groups = options.groups // workers.world_size
+        if options.copy_paste:
+            assert options.paste_partner is not None
+            self.paste = PasteRequest(options.paste_probability, options.paste_scales, options.paste_partner)
+
+    def train(self, mode: bool = True) -> Ael:
+        """Switch between training and evaluation; the teacher follows unless `method.teacher_mode` is eval."""
+        super().train(mode)
+        if self.options.teacher_mode == "eval":
+            self.teacher.eval()
+        return self
+
+    def attach(self, source: ImageSource) -> None:
+        """Read the images of adaptive CutMix from `source`."""
+        self.source = source
+        self.image_bank.resize(source.count)
+
+    def predict(self, image: Tensor) -> Tensor:
+        """The teacher's logits `[B, C, H, W]`."""
+        logits: Tensor = self.teacher(image)
+        return logits
+
+    def losses(self, batch: Batch, clock: Clock) -> Losses:
+        """Supervised loss of the student, and its consistency with the teacher on labeled and on mixed images.
+
+        The order of the forward passes is that of the released code: BatchNorm's running statistics depend on it.
+        """
+        image, label = self._paste(batch)
+        labeled, supervised = self.labeled_pass(self.network, image, label)
+        first = batch.unlabeled[0]
+        second, wanted = self._choose(first)
+        with torch.no_grad():
+            teacher_labeled = self.train_logits(self.teacher, image)
+            # Slot by slot, so that a worker's images are a contiguous share of the global batch.
+            both = self.train_logits(self.teacher, torch.stack([first.image, second.image], dim=1).flatten(0, 1))
+        mixed, teacher_mixed = self._mix(first, second, wanted, both)
+        student_mixed = self.train_logits(self.network, mixed)
+        # Before the consistency losses, which use the new values.
+        self.confidence_bank.update(labeled, self.thin(label), self.groups, self.workers)
+        terms = {
+            "labeled": self._consistency(labeled, teacher_labeled),
+            "mixed": self._consistency(student_mixed, teacher_mixed),
+        }
+        values = {name: self.pixel_loss.total([term], self.workers.average) for name, term in terms.items()}
+        ramp = min(1.0, clock.progress / self.options.ramp) if self.options.ramp else 1.0
+        weighted = self.options.weight * ramp * (values["labeled"] + values["mixed"])
+        return Losses(
+            {"main": supervised + weighted},
+            supervised=supervised,
+            unsupervised=weighted,
+            terms={"supervised": supervised, **{f"consistency_{name}": value for name, value in values.items()}},
+            pixel_terms=terms,
+        )
+
+    def after_step(self, clock: Clock) -> None:
+        """Move the teacher towards the student."""
+        update_teacher(self.teacher, self.network, clock.step, self.options.ema_decay, buffers=self.options.ema_buffers)
+
+    def _paste(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Labeled images with pixels of the drawn classes of their partners, and the labels of both."""
+        if batch.partner is None:
+            return batch.image, batch.label
+        classes = self.config.data.num_classes
+        targets = np.setdiff1d(np.arange(classes), self.options.paste_excluded)
+        chances = self.confidence_bank.paste_probabilities(targets)
+        wanted = torch.zeros(self.groups, classes, dtype=torch.bool)
+        for group in range(self.groups):
+            number = batch.step * self.options.groups + self.workers.rank * self.groups + group
+            generator = seeded(self.config.seed, FOR_CHOICE, PASTED, number)
+            wanted[group, generator.choice(targets, self.options.paste_classes, p=chances)] = True
+        wanted = wanted.repeat_interleave(len(batch.label) // self.groups, dim=0).to(batch.label.device)
+        return copy_paste(batch.image, batch.label, batch.partner.image, batch.partner.label, wanted)
+
+    def _choose(self, first: Draw) -> tuple[Draw, list[tuple[int, np.random.Generator]]]:
+        """Second unlabeled images, and per slot the class that each was chosen for with the generator that chose."""
+        assert self.source is not None, "attach a source of unlabeled images first"
+        chances = self.confidence_bank.cutmix_probabilities()
+        wanted, indices, images, valids = [], [], [], []
+        for position in first.position.tolist():
+            generator = seeded(self.config.seed, FOR_CHOICE, MIXED, position)
+            chosen = int(generator.choice(len(chances), p=chances))
+            index = self.image_bank.draw(chosen, generator)
+            image, valid = self.source.read(index, position)
+            wanted.append((chosen, generator))
+            indices.append(index)
+            images.append(image)
+            valids.append(valid)
+        second = Draw(torch.stack(images), torch.stack(valids), torch.tensor(indices), first.position)
+        return second.to(first.image.device), wanted
+
+    def _mix(
+        self, first: Draw, second: Draw, wanted: list[tuple[int, np.random.Generator]], teacher: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Images with a box of the second in the first, the teacher's logits mixed alike; the bank learns of both.
+
+        `teacher` has the logits of each slot's first and second image, one after the other.
+        """
+        prediction = teacher.max(1).indices
+        self.image_bank.update(prediction, torch.stack([first.index, second.index], dim=1).flatten(), self.workers)
+        grid = (prediction.shape[-2], prediction.shape[-1])
+        size = (first.image.shape[-2], first.image.shape[-1])
+        masks = []
+        for (chosen, generator), classes in zip(wanted, prediction[1::2].cpu().numpy(), strict=True):
+            box = component_box(classes == chosen, self.options.component_area, generator)
+            masks.append(box_mask(box or random_box(grid, generator), grid, size))
+        inside = torch.stack(masks).unsqueeze(1).to(first.image.device)
+        mixed = torch.where(inside, second.image, first.image)
+        return mixed, torch.where(self.thin(inside), teacher[1::2], teacher[::2])
+
+    def _consistency(self, student: Tensor, teacher: Tensor) -> PixelTerm:
+        """The pixel loss with AEL's weights; plain means and statistics are taken over all pixels."""
+        options = self.options
+        sampled = options.sampling
+        weights = pixel_weights(
+            teacher,
+            student,
+            power=options.confidence_power,
+            gate=options.confidence_gate,
+            rates=self.confidence_bank.sampling_rates(options.sampling_power) if sampled else None,
+            uniform=global_uniform(tuple(teacher[:, 0].shape), teacher.device) if sampled else None,
+            groups=self.groups,
+        )
+        everywhere = torch.ones_like(weights, dtype=torch.bool)
+        # The weights of all workers together sum to their number, and their mean is taken.
+        term: PixelTerm = self.pixel_loss(student, teacher, weights, denominator=1.0, counted=everywhere)
+        return term

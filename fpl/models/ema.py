@@ -1,0 +1,38 @@
+"""A teacher whose weights are the moving average of a student's."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+
+@torch.no_grad()
+def update_teacher(
+    teacher: nn.Module, student: nn.Module, step: int, max_decay: float, *, buffers: bool = False
+) -> None:
+    """Move the teacher's parameters towards the student's: decay * teacher + (1 - decay) * student, in place.
+
+    The decay is min(1 - 1 / (step + 1), max_decay): 0 at step 0, after which both are equal, so that the teacher may
+    start from any weights; up to the maximum it makes the teacher the plain mean of all students (released AEL code,
+    `train.py`).
+
+    Args:
+        teacher: Module of the student's structure.
+        student: What has just taken an optimizer step.
+        step: Number of that step, from 0.
+        max_decay: 0 <= max_decay < 1.
+        buffers: Whether floating buffers (running statistics of norm layers) are averaged too and others copied. AEL
+            leaves them alone: its teacher keeps statistics of its own.
+    """
+    average = get_ema_multi_avg_fn(min(1 - 1 / (step + 1), max_decay))  # type: ignore[no-untyped-call]
+    average(list(teacher.parameters()), list(student.parameters()), 0)
+    if not buffers:
+        return
+    pairs = list(zip(teacher.buffers(), student.buffers(), strict=True))
+    floating = [pair for pair in pairs if pair[0].is_floating_point()]
+    if floating:
+        average([own for own, _ in floating], [other for _, other in floating], 0)
+    for own, other in pairs:
+        if not own.is_floating_point():
+            own.copy_(other)

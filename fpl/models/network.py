@@ -1,0 +1,105 @@
+"""What all segmentation networks share: a backbone, an embedding at a quarter of the input's size, a classifier.
+
+A loss may stop at the embedding or at any size of logits; it need not know which network it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fpl.models.backbone import Backbone, Features
+from fpl.models.dropout import GlobalDropout2d
+from fpl.models.norm import NormLayer
+
+
+class SegmentationNetwork(nn.Module):
+    """Base class. A network adds its head and says in `embed` what the head does.
+
+    Args:
+        backbone: Source of the features.
+
+    Attributes:
+        backbone: What pretraining fills.
+        classifier: 1x1 convolution from the embedding to logits.
+        auxiliary: Second head, on the middle features, that only training on labels looks at; None for none.
+    """
+
+    classifier: nn.Conv2d
+    auxiliary: nn.Module | None
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.auxiliary = None
+
+    def features(self, image: Tensor) -> Features:
+        """Compute the backbone's features of normalised images [B, 3, H, W]."""
+        features: Features = self.backbone(image)
+        return features
+
+    def embed(self, features: Features) -> Tensor:
+        """Fuse the features into an embedding [B, head_channels, h, w] of the low features' size."""
+        raise NotImplementedError
+
+    def classify(self, embedding: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
+        """Compute logits [B, num_classes, *size] from an embedding, enlarged bilinearly (align_corners=True)."""
+        return resize(self.classifier(embedding), size)
+
+    def classify_auxiliary(self, features: Features, size: tuple[int, int] | torch.Size) -> Tensor:
+        """Compute the auxiliary head's logits [B, num_classes, *size], enlarged in the same way.
+
+        Only for a network whose `auxiliary` is not None.
+        """
+        assert self.auxiliary is not None, "the network has no auxiliary head"
+        return resize(self.auxiliary(features.middle), size)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Compute logits [B, num_classes, H, W] of normalised images [B, 3, H, W], any size from 33 x 33 on.
+
+        In training mode with batch norm the workers together need 2 images or more: the image-level branch of the
+        pyramid holds one value per image and channel.
+        """
+        return self.classify(self.embed(self.features(image)), image.shape[-2:])
+
+    def backbone_parameters(self) -> Iterator[nn.Parameter]:
+        """Iterate over the parameters that pretraining fills."""
+        return self.backbone.parameters()
+
+    def head_parameters(self) -> Iterator[nn.Parameter]:
+        """Iterate over all other parameters, those of the auxiliary head included."""
+        parts = (part for part in self.children() if part is not self.backbone)
+        return chain.from_iterable(part.parameters() for part in parts)
+
+
+def unit(
+    in_channels: int,
+    out_channels: int,
+    norm: NormLayer,
+    *,
+    kernel: int,
+    dilation: int = 1,
+    bias: bool = False,
+    dropout: float = 0.0,
+) -> nn.Sequential:
+    """Convolution, norm layer and ReLU that keep the size; with `dropout` > 0, dropout of whole channels behind."""
+    padding = dilation * (kernel // 2)
+    layers: list[nn.Module] = [
+        nn.Conv2d(in_channels, out_channels, kernel, padding=padding, dilation=dilation, bias=bias),
+        norm(out_channels),
+        nn.ReLU(inplace=True),
+    ]
+    if dropout:
+        layers.append(GlobalDropout2d(dropout))
+    return nn.Sequential(*layers)
+
+
+def resize(tensor: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
+    """Resize [B, C, h, w] bilinearly with aligned corners to [B, C, *size]; equal sizes pass through."""
+    if tuple(tensor.shape[-2:]) == tuple(size):
+        return tensor
+    return F.interpolate(tensor, size=tuple(size), mode="bilinear", align_corners=True)

@@ -1,0 +1,38 @@
+"""What the tests of methods share: building one, and a random batch for it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fpl.config.schema import RunConfig
+from fpl.data.batches import Batch, Draw
+from fpl.methods import METHODS, Clock, Method
+from fpl.models import SegmentationNetwork, build_network
+from fpl.train.runtime import Workers
+
+CLOCK = Clock(step=3, total=6)
+
+
+def build(config: RunConfig) -> Method:
+    torch.manual_seed(0)
+
+    def network() -> SegmentationNetwork:
+        return build_network(config.model, config.data.num_classes)
+
+    return METHODS[config.method.name](config, network, Workers())
+
+
+def batch_for(config: RunConfig, draws: int) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    count, (height, width) = config.data.labeled_batch, config.data.crop
+
+    def image() -> Tensor:
+        return torch.randn(count, 3, height, width, generator=generator)
+
+    valid = torch.ones(count, height, width, dtype=torch.bool)
+    label = torch.randint(0, config.data.num_classes, (count, height, width), generator=generator)
+    label[:, :3] = 255
+    positions = [torch.arange(count) + 8 * draw for draw in range(draws)]
+    unlabeled = [Draw(image(), valid, position, position) for position in positions]
+    return Batch(image(), label, valid, unlabeled, CLOCK.step)
