@@ -204,6 +204,7 @@ def _states(plan: Plan, out: Path) -> Iterator[str]:
         yield "failed runs are tried again with fpl reproduce --retry-failed"
     for reason, count in plan.obstacles.most_common():
         yield f"blocked: {_runs(count)}: {reason}"
+    yield from plan.warnings
     if plan.to_make:
         listed = [f"{len(names)} {kind} ({_some(names)})" for kind, names in plan.to_make.items()]
         yield f"fpl reproduce makes first: {', '.join(listed)}"

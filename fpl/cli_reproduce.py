@@ -138,6 +138,8 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
             f"{len(plan.blocked)} of {len(plan.wanted)} runs cannot start\n  " + "\n  ".join(listed),
             hint="`fpl plan` with the same arguments shows the whole campaign; name tables or rows to run a part of it",
         )
+    for warning in plan.warnings:
+        _say(warning)
     return plan
 
 

@@ -19,7 +19,8 @@ from fpl.config.compose import known_keys, validate
 from fpl.config.experiment import Column, Experiment, Printed, Row
 from fpl.config.identity import recipe_digest
 from fpl.config.layers import ScaleFile, apply_overrides, apply_scale, flatten, merge, parse_override, read_base
-from fpl.config.schema import MethodConfig, RunConfig
+from fpl.config.methods import MethodConfig
+from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 
 # Name of a method -> the keys that it knows.

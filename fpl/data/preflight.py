@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fpl.config.schema import AelConfig, RunConfig
+from fpl.config.methods import AelConfig
+from fpl.config.schema import RunConfig
 from fpl.data.batches import Order
 from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Images, read_size

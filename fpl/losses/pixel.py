@@ -153,9 +153,9 @@ class PixelLoss(nn.Module):
             teacher_logits: Logits (or log-probabilities) of the same shape, aligned pixel to pixel.
             weight_map: Factors [B, *spatial], >= 0; None is 1 everywhere. A pixel of weight 0 does not count: neither
                 value, gradient nor statistics see it, whatever its logits are.
+            denominator: What the weighted sum is divided by; None is the number of pixels that count. 0 is read as 1.
             counted: Pixels bool [B, *spatial] that count instead, for a method that leaves pixels out of the loss but
                 not out of the plain means.
-            denominator: What the weighted sum is divided by; None is the number of pixels that count. 0 is read as 1.
 
         Returns:
             The term; its value is 0 with a zero gradient if no pixel counts.

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fpl.config.schema import AelConfig, RunConfig
+from fpl.config.methods import AelConfig
+from fpl.config.schema import RunConfig
 from fpl.data.augment import FOR_CHOICE, seeded
 from fpl.data.batches import Batch, Draw, PasteRequest
 from fpl.losses import PixelTerm

@@ -33,10 +33,12 @@ def class_confidence(logits: Tensor, label: Tensor, groups: int) -> Tensor:
         groups: Groups of consecutive images, a divisor of B.
     """
     classes = logits.shape[1]
-    probs = logits.detach().float().softmax(1)
-    # Sums over masks, since scattered sums have no deterministic form on a GPU.
-    hit = label.unsqueeze(1) == torch.arange(classes, device=label.device).view(1, -1, 1, 1)
-    per_image = torch.stack([(probs * hit).sum((2, 3)), hit.sum((2, 3)).float()])
+    # Sums over masks, since scattered sums have no deterministic form on a GPU; image by image, to hold one of them.
+    sums = []
+    for scores, labels in zip(logits.detach(), label, strict=True):
+        hit = _where_each(labels, classes)
+        sums.append(torch.stack([(scores.float().softmax(0) * hit).sum((1, 2)), hit.sum((1, 2)).float()]))
+    per_image = torch.stack(sums, dim=1)
     total, count = per_image.view(2, groups, -1, classes).sum(2)
     mean: Tensor = (total / count.clamp_min(1.0)).mean(0)
     return mean
@@ -117,15 +119,18 @@ class ImageBank(nn.Module):
             index: Numbers of the images, int64 `[n]` on the CPU.
             workers: All of them learn of the images of all.
         """
-        classes = self.bits.shape[0]
-        hit = prediction.unsqueeze(1) == torch.arange(classes, device=prediction.device).view(1, -1, 1, 1)
-        pixels = hit.sum((2, 3))
+        pixels = torch.stack([_where_each(image, self.bits.shape[0]).sum((1, 2)) for image in prediction])
         least = self.area * prediction.shape[-2] * prediction.shape[-1]
         found = (pixels > 0) & (pixels >= least)
         rows = torch.cat([index.to(found.device).unsqueeze(1), found.long()], dim=1)
         rows = workers.concatenate(rows)
         for number, row in zip(rows[:, 0].tolist(), rows[:, 1:].bool(), strict=True):
             self.bits[:, number] = row
+
+
+def _where_each(label: Tensor, classes: int) -> Tensor:
+    """Masks bool `[C, h, w]` of the classes of one label `[h, w]`."""
+    return label == torch.arange(classes, device=label.device).view(-1, 1, 1)
 
 
 def _take_size(module: ImageBank, state: dict[str, Any], prefix: str, *_: Any) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fpl.config.schema import CpsConfig, RunConfig
+from fpl.config.methods import CpsConfig
+from fpl.config.schema import RunConfig
 from fpl.data.augment import cutmix_masks
 from fpl.data.batches import Batch
 from fpl.methods.base import Clock, Losses, Method, NetworkBuilder, Workers

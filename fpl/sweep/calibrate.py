@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import torch
 
-from fpl.config.schema import AelConfig, RunConfig
+from fpl.config.methods import AelConfig
+from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, Draw, Partner
 from fpl.errors import FplError
 from fpl.methods import METHODS, Clock, Method

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
-from fpl.config.schema import AelConfig, CpsConfig, ModelConfig, RunConfig
+from fpl.config.methods import AelConfig, CpsConfig
+from fpl.config.schema import ModelConfig, RunConfig
 from fpl.data.spec import SPECS
 from fpl.errors import FplError
 from fpl.sweep.convolutions import Layer, auxiliary_layers, layers_of

@@ -13,7 +13,7 @@ from typing import Any
 
 from fpl.config.campaign import Campaign
 from fpl.config.cells import Cell
-from fpl.config.checks import worker_problem
+from fpl.config.checks import warnings_of, worker_problem
 from fpl.store.schema import FAILURES, RUNS
 from fpl.sweep.capacity import Capacity, Layout, makespan
 from fpl.sweep.cost import kept_bytes, running_bytes
@@ -93,6 +93,12 @@ class Plan:
     def to_come(self) -> list[Wanted]:
         """Runs that are not done, blocked ones among them."""
         return [*self.ready, *(run for run, _ in self.blocked)]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is allowed in the runs to come but rarely meant, each once with the number of runs."""
+        found = Counter(warning for run in self.to_come for warning in warnings_of(run.config))
+        return [f"warning: {count} run{'s' * (count > 1)}: {warning}" for warning, count in found.items()]
 
     def layout(self, run: Wanted) -> Layout:
         """How a run is laid out."""

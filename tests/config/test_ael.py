@@ -11,7 +11,8 @@ import pytest
 from fpl.config.checks import warnings_of, worker_problem
 from fpl.config.compose import load_config, validate
 from fpl.config.identity import recipe_digest
-from fpl.config.schema import AelConfig, RunConfig
+from fpl.config.methods import AelConfig
+from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 
 BASE = """
@@ -54,6 +55,12 @@ def method_of(config: RunConfig) -> AelConfig:
     return config.method
 
 
+def config_of_dump(config: RunConfig, **method: Any) -> dict[str, Any]:
+    tree: dict[str, Any] = config.model_dump(mode="json")
+    tree["method"] |= method
+    return tree
+
+
 def recipe(base: Path, *overrides: str) -> str:
     return recipe_digest(load_config(base, overrides=overrides).model_dump(mode="json"))
 
@@ -85,7 +92,8 @@ def test_unset_keys_follow_fidelity_loss_and_data_set(base: Path, fidelity: str,
     method = method_of(config)
     found = (config.data.padding_label, method.confidence_gate, method.paste_partner)
     assert found == RESOLVED[fidelity, kind, dataset]
-    assert isinstance(method.gate_under_fpl, bool)
+    # What is recorded must not say that a gate was kept which was dropped.
+    assert method.gate_under_fpl is (True if kind == "fpl" and fidelity == "paper" else None)
 
 
 def test_drawn_objects_are_as_voc(base: Path) -> None:
@@ -100,6 +108,8 @@ def test_what_is_given_wins_over_fidelity(base: Path) -> None:
     assert (config.data.padding_label, method.confidence_gate, method.paste_partner) == (255, 0.7, "other")
     dropped = load_config(base, overrides=[FPL, GATE, "method.gate_under_fpl=false"])
     assert method_of(dropped).confidence_gate == 0.0
+    again = validate(config_of_dump(load_config(base, overrides=[RELEASED, FPL, GATE]), confidence_gate=0.7))
+    assert method_of(again).confidence_gate == 0.0, "what was dropped stays dropped when a gate is given again"
     padded = load_config(base, overrides=["data.padding_label=0"])
     assert padded.data.padding_label == 0 and method_of(padded).fidelity == "paper"
 

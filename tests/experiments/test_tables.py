@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
+from fpl.cli import app
 from fpl.config.cells import Cell, Resolver
 from fpl.config.checks import warnings_of, worker_problem
 from fpl.config.compose import load_config
@@ -401,3 +403,11 @@ def test_every_file_refuses_an_unknown_key_by_its_name(path: Path, tmp_path: Pat
             load_experiments(tmp_path)
         assert caught.value.where == str(copy)
         assert new.partition(" ")[0] in caught.value.what
+
+
+def test_a_gate_that_switches_fpl_off_is_told_by_the_plan() -> None:
+    line = ["plan", "table2.fpl_ael.r50_*", "table2.ael.r50_*", "method.confidence_gate=0.95", "--scale", "paper"]
+    result = CliRunner().invoke(app, [*line, "--experiments", str(FOLDER)])
+    assert result.exit_code == 0, result.output
+    # T is 0.95 in these three columns; AEL without FPL has no K.
+    assert "warning: 3 runs: method.confidence_gate = 0.95 is not below loss.threshold = 0.95" in result.output

@@ -15,7 +15,7 @@ from torch import Tensor
 from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.data.augment import normalise
-from fpl.data.batches import Batch, Partner
+from fpl.data.batches import Batch, Partner, PasteRequest
 from fpl.losses import fuzzy_positive_loss
 from fpl.methods import Clock
 from fpl.methods.ael import Ael
@@ -124,6 +124,73 @@ def test_a_step_by_hand(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None
         torch.testing.assert_close(found.terms[name], value, msg=lambda text, name=name: f"{name}: {text}")
     total = supervised + 0.7 * (expected["consistency_labeled"] + expected["consistency_mixed"])
     torch.testing.assert_close(found.objectives["main"], total)
+
+
+def test_pasted_images_are_what_is_trained_on(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    all_random_boxes(monkeypatch)
+    config, method = ael(run_file, "method.sampling=false", "method.confidence_momentum=0.0")
+    batch = batch_of(config, partner=True)
+    image, label = method._paste(batch)
+    assert 0 < (label != batch.label).float().mean() < 1
+    student, teacher = copy.deepcopy(method.network), copy.deepcopy(method.teacher)
+    found = method.losses(batch, CLOCK)
+    features = student.features(image)
+    labeled = student.classify(student.embed(features), config.data.crop)
+    auxiliary = student.classify_auxiliary(features, config.data.crop)
+    supervised = F.cross_entropy(labeled, label, ignore_index=255)
+    supervised = supervised + 0.4 * F.cross_entropy(auxiliary, label, ignore_index=255)
+    torch.testing.assert_close(found.terms["supervised"], supervised)
+    with torch.no_grad():
+        other = teacher(image)
+    loss = F.cross_entropy(labeled, other.argmax(1), reduction="none")
+    torch.testing.assert_close(found.terms["consistency_labeled"], weighted_mean(loss, other, groups=2))
+    torch.testing.assert_close(method.confidence_bank.confidence, class_confidence(labeled, label, 2))
+
+
+def test_the_loader_is_asked_for_what_the_options_say(run_file: Path) -> None:
+    options = ["method.paste_probability=0.3", "method.paste_scales=[0.2,1.5]", "method.paste_partner=same"]
+    assert ael(run_file, *options)[1].paste == PasteRequest(0.3, (0.2, 1.5), "same")
+    assert ael(run_file)[1].paste == PasteRequest(0.5, (0.1, 2.0), "other")
+    assert ael(run_file, "method.copy_paste=false")[1].paste is None
+
+
+def test_options_reach_what_they_name(run_file: Path) -> None:
+    _, method = ael(
+        run_file,
+        *("method.bank_area=0.3", "method.component_area=0.2", "method.confidence_momentum=0.8"),
+        *("method.confidence_power=3.0", "method.sampling_power=2.0", "method.ema_decay=0.25"),
+    )
+    assert (method.image_bank.area, method.confidence_bank.momentum) == (0.3, 0.8)
+    torch.manual_seed(1)
+    student, teacher = torch.randn(4, 19, 10, 10), torch.randn(4, 19, 10, 10)
+    torch.manual_seed(2)
+    value = method._consistency(student, teacher).value
+    torch.manual_seed(2)
+    rates = method.confidence_bank.sampling_rates(2.0)
+    weights = pixel_weights(teacher, student, power=3.0, rates=rates, uniform=torch.rand(4, 10, 10), groups=2)
+    loss = F.cross_entropy(student, teacher.argmax(1), reduction="none")
+    torch.testing.assert_close(value, (weights * loss).sum())
+    before = [parameter.clone() for parameter in method.teacher.parameters()]
+    method.after_step(Clock(50, 100))
+    for old, own, new in zip(before, method.network.parameters(), method.teacher.parameters(), strict=True):
+        torch.testing.assert_close(new.detach(), (0.25 * old + 0.75 * own).detach())
+
+
+def test_a_component_below_the_area_leaves_a_random_box(run_file: Path) -> None:
+    # The class covers 100 of 1,600 pixels: more than 0.05 of them, less than 0.07.
+    boxes = {}
+    for area in (0.05, 0.07):
+        config, method = ael(run_file, f"method.component_area={area}")
+        first = batch_of(config).unlabeled[0]
+        second, wanted = method._choose(first)
+        teacher = torch.zeros(8, 19, 40, 40)
+        for slot, (chosen, _) in enumerate(wanted):
+            teacher[2 * slot + 1, (chosen + 1) % 19] = 1.0
+            teacher[2 * slot + 1, chosen, 10:20, 5:15] = 2.0
+        mixed, _ = method._mix(first, second, wanted, teacher)
+        boxes[area] = (mixed == second.image).all(1).float().mean((1, 2))
+    torch.testing.assert_close(boxes[0.05], torch.full((4,), 100 / 1600))
+    assert bool((boxes[0.07] > 0.4).all())
 
 
 def test_fpl_takes_the_place_of_cross_entropy(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

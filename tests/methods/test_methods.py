@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from fpl.config.compose import load_config
-from fpl.config.schema import CpsConfig, LossConfig, MethodConfig, RunConfig
+from fpl.config.methods import CpsConfig, MethodConfig
+from fpl.config.schema import LossConfig, RunConfig
 from fpl.data.augment import cutmix_masks
 from fpl.losses import cross_entropy, fuzzy_positive_loss
 from fpl.methods import METHODS

@@ -114,6 +114,12 @@ def test_an_override_leaves_the_baseline_alone(run, folder: Path) -> None:  # ty
     assert sorted(load_results(folder / "runs" / "little").runs["loss.kind"]) == ["ce", "soft"]
 
 
+def test_doubtful_settings_are_told_before_training(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    output = run("method.weight=0.0").output
+    warning, done = output.find("warning: 2 runs: method.weight = 0: the unlabeled"), output.find("2 trained now")
+    assert 0 <= warning < done
+
+
 def test_a_failure_is_told_and_the_others_are_shown(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
     assert run("small.cps").exit_code == 0
     failed = run("optim.lr=1e30")

@@ -1,0 +1,28 @@
+"""What all tables of a configuration share: frozen, without unknown keys, equal where the training is equal."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Scale = Annotated[float, Field(gt=0.0, le=10.0)]
+Size = tuple[PositiveInt, PositiveInt]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+
+class Section(BaseModel):
+    """A frozen table of the configuration that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    def _set(self, **values: Any) -> None:
+        """Normalise fields while the section is being validated: equal trainings must have equal values."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _forget(self, *names: str) -> None:
+        """Set keys that nothing reads beside the others back to their defaults."""
+        self._set(**{name: type(self).model_fields[name].default for name in names})
