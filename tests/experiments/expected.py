@@ -58,6 +58,7 @@ class Expected:
     strategy: str = "n-1"
     fixed_k: int | None = None
     shape: str = "concave"
+    gated: bool = True
 
     @property
     def is_city(self) -> bool:
@@ -135,6 +136,8 @@ def standard(table: str, dataset: str, fractions: tuple[str, ...], t: dict[str, 
             "fpl_ael": fpl(ael, t["fpl_ael"][number]),
             **controls(plain, t["fpl_cps"][number]),
         }
+        if dataset == "voc":
+            rows |= {"ael_ungated": replace(ael, gated=False), "fpl_ael_ungated": replace(rows["fpl_ael"], gated=False)}
         yield from ((f"{table}.{row}.{key}", expected) for row, expected in rows.items())
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +10,9 @@ import torch
 from fpl.config.schema import ModelConfig
 from fpl.models import build_network
 from fpl.models.dropout import GlobalDropout2d, global_uniform
+from tests.models.two_processes import run_two
 
 WORKER = Path(__file__).with_name("dropout_worker.py")
-REPOSITORY = Path(__file__).resolve().parents[2]
 MODEL = {
     "backbone": "tiny",
     "pretrained": "none",
@@ -76,25 +73,7 @@ def test_two_processes_get_the_rows_of_one(tmp_path):
     images = torch.randn(4, 3, 40, 36, dtype=torch.float64)
     case = {"model": MODEL, "classes": 3, "state": network.state_dict(), "images": images, "seed": SEED}
     torch.save(case, tmp_path / "case.pt")
-    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(tmp_path), str(rank)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [worker.communicate(timeout=50)[0] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(outputs)
-    results = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
+    results = run_two(WORKER, tmp_path)
     torch.manual_seed(SEED)
     assert torch.equal(torch.cat([result["uniform"] for result in results]), global_uniform((4, 5), images.device))
     dropped = GlobalDropout2d(0.5)(images)

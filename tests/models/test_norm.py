@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,9 +13,9 @@ from torchvision.ops import FrozenBatchNorm2d
 from fpl.config.schema import ModelConfig
 from fpl.models import build_network, norm_layer
 from fpl.models.norm import CrossProcessBatchNorm2d
+from tests.models.two_processes import run_two
 
 WORKER = Path(__file__).with_name("norm_worker.py")
-REPOSITORY = Path(__file__).resolve().parents[2]
 TINY = {"backbone": "tiny", "pretrained": "none", "head_channels": 16, "low_level_channels": 8, "tiny_width": 8}
 KEYS = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
 
@@ -65,25 +62,7 @@ def results(cases, tmp_path_factory) -> list[dict]:
     """Run both processes once; each test looks at its own part."""
     folder = tmp_path_factory.mktemp("gloo")
     torch.save(cases, folder / "cases.pt")
-    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(folder), str(rank)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [worker.communicate(timeout=50)[0] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(outputs)
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
+    return run_two(WORKER, folder)
 
 
 # The limit covers the start of two Python processes on a busy machine; the comparison itself takes no time.
