@@ -319,8 +319,9 @@ def test_number_of_runs(scale: str | None, without: int, all_rows: int) -> None:
     assert 32 + 24 + 8 + 5 + 4 + 6 + 4 + 3 == 86
     # AEL and FPL+AEL: 8 and 6 columns of Tables 1 and 2, those of Table A6 among them.
     assert 86 + 2 * (8 + 6) == 114
-    # Controls: four rows of 8, 6 and 4 columns, and two of Table 2 without AEL's gate. CamVid has one backbone and one data set, but AEL's gate, areas and
-    # number of pasted classes stay those of the table: 4 + 3 runs of AEL and, with their distinct T, 8 + 5 of FPL+AEL.
+    # Controls: four rows of 8, 6 and 4 columns, and two of Table 2 without AEL's gate. CamVid has one backbone and one
+    # data set, but AEL's gate, areas and number of pasted classes stay those of the table: 4 + 3 runs of AEL and, with
+    # their distinct T, 8 + 5 of FPL+AEL.
     assert 114 + 4 * (8 + 6 + 4) + 2 * 6 == 198
     assert 44 + (4 + 3) + (8 + 5) == 64
     found = cells(scale).values()
