@@ -88,8 +88,7 @@ class Ael(Method):
             "mixed": self._consistency(student_mixed, teacher_mixed),
         }
         values = {name: self.pixel_loss.total([term], self.workers.average) for name, term in terms.items()}
-        ramp = min(1.0, clock.progress / self.options.ramp) if self.options.ramp else 1.0
-        weighted = self.options.weight * ramp * (values["labeled"] + values["mixed"])
+        weighted = self.options.weight * clock.ramp(self.options.ramp) * (values["labeled"] + values["mixed"])
         return Losses(
             {"main": supervised + weighted},
             supervised=supervised,

@@ -66,6 +66,10 @@ class Clock:
         """Share of training that is over, in [0, 1)."""
         return self.step / self.total
 
+    def ramp(self, share: float) -> float:
+        """Factor of a weight that rises linearly from 0 to 1 over a share of training; 1 where the share is 0."""
+        return min(1.0, self.progress / share) if share else 1.0
+
 
 @dataclass
 class Losses:

@@ -55,8 +55,7 @@ class Cps(Method):
         }
         cross = self.pixel_loss.total(list(pixel_terms.values()), self.workers.average)
         supervised = [loss for _, loss in passes]
-        ramp = min(1.0, clock.progress / self.options.ramp) if self.options.ramp else 1.0
-        weighted = self.options.weight * ramp * cross
+        weighted = self.options.weight * clock.ramp(self.options.ramp) * cross
         both = supervised[0] + supervised[1]
         return Losses(
             {"main": both + weighted},
