@@ -40,6 +40,11 @@ def problems(config: RunConfig) -> list[str]:
         found.append(f"data.labeled_batch = {data.labeled_batch} is no multiple of loss.ohem_group = {loss.ohem_group}")
     if data.scale_sampling == "balanced" and not min(data.scales) <= 1 <= max(data.scales):
         found.append(f'data.scale_sampling = "balanced" needs scales on both sides of 1, not {list(data.scales)}')
+    if data.split.holdout is not None and config.eval.subsample is not None:
+        found.append(
+            f"eval.subsample = {config.eval.subsample} draws from the validation part, but data.split.holdout = "
+            f"{data.split.holdout} validates on labeled images instead: set one of the two"
+        )
     return found + _ael_problems(config)
 
 

@@ -65,6 +65,7 @@ def run_id(config: RunConfig) -> str:
         *kind,
         backbone,
         split.fraction.replace("/", "_"),
+        *([f"h{split.holdout}"] if split.holdout is not None else []),
         f"s{config.seed}",
     ]
     return "-".join([*words, digest(config)[:8]])

@@ -15,6 +15,10 @@ from fpl.config.methods import AelConfig, MethodConfig
 from fpl.config.section import Digest, PositiveInt, Scale, Section, Size
 
 
+def _unset(value: object) -> bool:
+    return value is None
+
+
 class SplitConfig(Section):
     """Which images are labeled.
 
@@ -26,6 +30,9 @@ class SplitConfig(Section):
     fraction: Annotated[str, Field(pattern=r"^(1/[1-9]\d*|[1-9]\d*)$", coerce_numbers_to_str=True)]
     # Which of the splits of this fraction: an axis of its own beside the seed. 0 is the published one.
     index: Annotated[int, Field(ge=0)] = 0
+    # Every so-manieth labeled image is kept from training, also as an unlabeled one, and the run is validated on these
+    # instead of the validation part: what a search may choose by. Not part of a run's identity where it is unset.
+    holdout: Annotated[int | None, Field(ge=2, exclude_if=_unset)] = None
     labeled: Digest | None = None
     unlabeled: Digest | None = None
 

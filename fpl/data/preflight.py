@@ -26,9 +26,9 @@ def check_data(
 ) -> list[str]:
     """Check everything that can be checked in a few seconds.
 
-    All ids must have an image on disk (validation ids also a label), no id may be in two sets, and the labeled
-    images are decoded: all of them if that takes a few seconds, else those of the first batch. Labels of unlabeled
-    images are never opened.
+    All ids must have an image on disk (validation and held-out ids also a label), no id may be in two sets, and the
+    labeled images are decoded: all of them if that takes a few seconds, else those of the first batch. Labels of
+    unlabeled images are never opened.
 
     Args:
         config: The run.
@@ -45,7 +45,8 @@ def check_data(
     spec, root = images.spec, images.root
     ids = spec.list_ids(root, "val") if validation_ids is None else list(validation_ids)
     check_split(split, root=root, validation_ids=ids)
-    check_validation_files(spec, root, ids)
+    check_validation_files(spec, root, "val", ids)
+    check_validation_files(spec, root, images.part, split.held_out)
 
     labeled, batch = split.labeled, config.data.labeled_batch
     height, width = read_size(spec.image_path(root, images.part, labeled[0]))

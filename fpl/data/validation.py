@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from fpl.data.cache import Cache
 from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Images
 from fpl.data.spec import DatasetSpec
-from fpl.data.splits import seeded_sample
+from fpl.data.splits import Split, seeded_sample
 from fpl.errors import FplError
 
 # What AEL's released loader of VOC's validation images draws with, whatever the seed of the run is.
@@ -21,7 +21,7 @@ VALIDATION_SEED = 0
 
 
 class ValidationSet:
-    """Iterable over (id, image, label) of a data set's validation part, in the order of `validation_ids`.
+    """Iterable over (id, image, label) of what a run is validated on.
 
     image: uint8 [3, h, w], reduced by `downscale`; label: uint8 [H, W] at its own size, 0..C-1 or 255, so that every
     pixel of the original label counts.
@@ -30,11 +30,12 @@ class ValidationSet:
         spec: The data set.
         root: Its root folder (`find_root`).
         downscale: See `Images`.
+        part: "val", or "train" for held-out images.
+        ids: Images of the part, in this order (`validated_on`); None takes all, in the order of its list.
         rank: Number of this worker: it gets the images rank, rank + world_size, ...
         world_size: Number of workers.
         keep: Keep decoded arrays in memory for the next pass.
-        cache: Decoded arrays to use (`Images`).
-        subsample: See `validation_ids`.
+        cache: Decoded arrays of the part to use (`Images`).
 
     Attributes:
         total: Number of images of all workers together.
@@ -49,17 +50,18 @@ class ValidationSet:
         root: Path,
         downscale: int = 1,
         *,
+        part: str = "val",
+        ids: Sequence[str] | None = None,
         rank: int = 0,
         world_size: int = 1,
         keep: bool = False,
         cache: Cache | None = None,
-        subsample: int | None = None,
     ) -> None:
-        ids = validation_ids(spec, root, subsample)
-        check_validation_files(spec, root, ids)
+        ids = spec.list_ids(root, part) if ids is None else ids
+        check_validation_files(spec, root, part, ids)
         self.total = len(ids)
         self.ids = tuple(ids[rank::world_size])
-        self.images = Images(spec, root, "val", downscale, keep, cache)
+        self.images = Images(spec, root, part, downscale, keep, cache)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -71,8 +73,27 @@ class ValidationSet:
             yield image_id, torch.from_numpy(image), torch.from_numpy(self.images.full_label(image_id).copy())
 
 
+def validated_on(
+    split: Split, spec: DatasetSpec, root: Path, subsample: int | None = None
+) -> tuple[str, Sequence[str]]:
+    """Part and ids of the images that a run is validated on: those held out of its split, else the validation part.
+
+    Held-out images are scored on their labels of the train part. In VOC these are the augmented ones: no border, and
+    mostly drawn by SBD's annotators, so such a score stands beside others of its kind, not beside the benchmark's.
+
+    Args:
+        split: The run's split.
+        spec: The data set.
+        root: Its root folder.
+        subsample: See `validation_ids`; without meaning for held-out images.
+    """
+    if split.held_out:
+        return "train", split.held_out
+    return "val", validation_ids(spec, root, subsample)
+
+
 def validation_ids(spec: DatasetSpec, root: Path, subsample: int | None = None) -> list[str]:
-    """Ids that are validated on.
+    """Ids of the validation part that are validated on.
 
     The original AEL code for VOC validates on as many images as are labeled: `random.sample` of the list after
     `random.seed(0)`, for its loader of validation images is not told the run's seed, and on the whole list where that
@@ -90,18 +111,25 @@ def validation_ids(spec: DatasetSpec, root: Path, subsample: int | None = None) 
     return list(seeded_sample(ids, subsample, VALIDATION_SEED)[0])
 
 
-def check_validation_files(spec: DatasetSpec, root: Path, ids: list[str]) -> None:
-    """Refuse validation ids without image or label on disk: without labels a score would be 0 and mean nothing.
+def check_validation_files(spec: DatasetSpec, root: Path, part: str, ids: Sequence[str]) -> None:
+    """Refuse ids to validate on without image or label on disk: without labels a score would be 0 and mean nothing.
+
+    Args:
+        spec: The data set.
+        root: Its root folder.
+        part: "val", or "train" for held-out images.
+        ids: The ids.
 
     Raises:
         FplError: Names the ids and the first path.
     """
     for image_id in ids:
-        spec.image_path(root, "val", image_id)
-    missing = [image_id for image_id in ids if not spec.label_path(root, "val", image_id).is_file()]
+        spec.image_path(root, part, image_id)
+    missing = [image_id for image_id in ids if not spec.label_path(root, part, image_id).is_file()]
     if missing:
+        kind = "validation" if part == "val" else "held-out"
         raise FplError(
-            f"{len(missing)} of {len(ids)} validation images have no label: {enumerate_briefly(missing)}",
-            where=str(spec.label_path(root, "val", missing[0])),
+            f"{len(missing)} of {len(ids)} {kind} images have no label: {enumerate_briefly(missing)}",
+            where=str(spec.label_path(root, part, missing[0])),
             hint=f"validation needs them all; expected {spec.layout.description}",
         )

@@ -13,6 +13,7 @@ from functools import lru_cache
 from fpl.config.methods import AelConfig, CpsConfig
 from fpl.config.schema import ModelConfig, RunConfig
 from fpl.data.spec import SPECS
+from fpl.data.splits.families import get_family, labeled_count
 from fpl.errors import FplError
 from fpl.sweep.convolutions import Layer, auxiliary_layers, layers_of
 
@@ -188,12 +189,20 @@ def _passes_work(layers: tuple[Layer, ...], passes: Passes, size: tuple[int, int
     )
 
 
+def validation_images(config: RunConfig) -> int:
+    """Images of one validation, by the data set's published counts: of a drawn set, as many as it has by default."""
+    spec, split = SPECS[config.data.dataset], config.data.split
+    counts = spec.counts or {}
+    if split.holdout is not None:
+        pool = spec.subset_counts.get(get_family(split.family).pool, counts.get("train", 0))
+        return math.ceil(labeled_count(split.fraction, pool, split.index) / split.holdout)
+    count = counts.get("val", 0)
+    return count if config.eval.subsample is None else min(count, config.eval.subsample)
+
+
 def validation_work(config: RunConfig) -> Work:
     """Work of one validation: forward passes of one network over the validation images, window by window."""
-    spec = SPECS[config.data.dataset]
-    count = (spec.counts or {}).get("val", 0)
-    if config.eval.subsample is not None:
-        count = min(count, config.eval.subsample)
+    count = validation_images(config)
     height, width = (side // config.data.downscale for side in IMAGE_SIZES[config.data.dataset])
     layers, _ = _layers(config)
     windows = 1

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from fpl.config.checks import worker_problem
 from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
-from fpl.data.validation import ValidationSet
+from fpl.data.validation import ValidationSet, validated_on
 from fpl.errors import FplError
 from fpl.store.write import run_path
 from fpl.sweep.places import Places
@@ -180,19 +180,23 @@ def _peers(workers: Workers) -> Iterator[None]:
 
 def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, stream: TextIO | None) -> Outcome:
     config, spec, root = prepared.config, prepared.spec, prepared.root
-    cache = open_cache(spec, root, "val", config.data.downscale)
+    part, ids = validated_on(prepared.split, spec, root, config.eval.subsample)
+    cache = open_cache(spec, root, part, config.data.downscale)
     validation = ValidationSet(
         spec,
         root,
         config.data.downscale,
+        part=part,
+        ids=ids,
         rank=context.rank,
         world_size=context.world_size,
-        keep=cache is None and fits_in_memory(spec, root, config, "val"),
+        keep=cache is None and fits_in_memory(spec, root, config, part, ids),
         cache=cache,
-        subsample=config.eval.subsample,
     )
     data = RunData(prepared.split, prepared.images, validation)
     progress = Progress(config.train.steps, quiet=context.rank > 0, stream=stream or sys.stderr)
+    if prepared.split.held_out:
+        progress.note(f"validating on {len(ids)} held-out labeled images, which are not trained on")
     return Run(config, data, context, options, context.folder, progress).train()
 
 
@@ -246,7 +250,7 @@ def _headline(prepared: Prepared, workers: Workers, device: torch.device) -> str
         passes += f", {epochs(steps, data.unlabeled_batch, len(split.unlabeled)):.1f} over the unlabeled"
     return (
         f"{len(split.labeled)} labeled + {len(split.unlabeled)} unlabeled images of {prepared.spec.name} "
-        f"({split.family} {split.fraction}, {split.labeled_digest}/{split.unlabeled_digest}), "
+        f"({split.family} {split.fraction}, {data.split.labeled}/{data.split.unlabeled}), "
         f"{steps} steps ({passes} images) on {device}{shared}"
         + (f", decoded images from {cache.folder}" if (cache := prepared.images.cache) else "")
     )

@@ -44,7 +44,7 @@ class Needs:
         found = [
             self._once(("data", data.dataset), lambda: self._data(data.dataset)),
             self._once(
-                ("split", data.dataset, split.family, split.fraction, split.index, split.labeled, split.unlabeled),
+                ("split", data.dataset, *split.model_dump().items()),
                 lambda: self._split(config),
             ),
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from fpl.models.pretrained import find_pretrained
 from fpl.store.write import run_path
 from fpl.sweep.places import Places
 
-# Decoded images are kept in memory when the whole part needs less than this, and that once per loader process.
+# Decoded images are kept in memory when those that a run reads of a part need less than this, and that once per loader
+# process.
 KEEP_BYTES = 2**29
 
 
@@ -43,7 +45,7 @@ def prepare(config: RunConfig, places: Places) -> Prepared:
     """
     config, spec, root, split = pin(config, places)
     cache = open_cache(spec, root, "train", config.data.downscale)
-    keep = cache is None and fits_in_memory(spec, root, config, "train")
+    keep = cache is None and fits_in_memory(spec, root, config, "train", (*split.labeled, *split.unlabeled))
     images = Images(spec, root, "train", config.data.downscale, keep, cache)
     identity = run_id(config)
     found: list[str] = []
@@ -90,8 +92,7 @@ def pin_weights(config: RunConfig, weights_dir: Path | None) -> RunConfig:
     return config.model_copy(update={"model": config.model.model_copy(update={"pretrained_sha256": sha256})})
 
 
-def fits_in_memory(spec: DatasetSpec, root: Path, config: RunConfig, part: str) -> bool:
-    """Whether a decoded part (image and label, a byte per channel) stays under `KEEP_BYTES`, by its first image."""
-    ids = spec.list_ids(root, part)
+def fits_in_memory(spec: DatasetSpec, root: Path, config: RunConfig, part: str, ids: Sequence[str]) -> bool:
+    """Whether images of a part (image and label, a byte per channel) stay under `KEEP_BYTES`, by the first of them."""
     height, width = read_size(spec.image_path(root, part, ids[0]))
     return len(ids) * 4 * height * width // config.data.downscale**2 < KEEP_BYTES

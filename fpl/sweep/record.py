@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import fpl
 from fpl.config.identity import canonical
-from fpl.data.validation import validation_ids
+from fpl.data.validation import validated_on
 from fpl.errors import FplError
 from fpl.store.write import write_run
 from fpl.sweep.capacity import processor_name
@@ -39,6 +39,7 @@ def write_outcome(
     assert outcome.confusion_last is not None and outcome.confusion_best is not None
     constant_class, constant = constant_miou(outcome.confusion_last, config.eval.absent)
     names = prepared.spec.class_names
+    _, validated = validated_on(prepared.split, prepared.spec, prepared.root, config.eval.subsample)
     row: dict[str, Any] = {
         "run_id": prepared.run_id,
         "digest": outcome.digest,
@@ -49,7 +50,7 @@ def write_outcome(
         "constant_miou": constant,
         "labeled_images": len(prepared.split.labeled),
         "unlabeled_images": len(prepared.split.unlabeled),
-        "validation_images": len(validation_ids(prepared.spec, prepared.root, config.eval.subsample)),
+        "validation_images": len(validated),
         "pixels_counted": int(outcome.confusion_last.sum()),
         "train_seconds": outcome.seconds,
         "warnings": list(prepared.warnings),

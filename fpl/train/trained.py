@@ -16,7 +16,7 @@ from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
 from fpl.data.preflight import pin_data
 from fpl.data.spec import DatasetSpec, find_root, get_spec
-from fpl.data.validation import ValidationSet
+from fpl.data.validation import ValidationSet, validation_ids
 from fpl.errors import FplError
 from fpl.methods import METHODS, Method
 from fpl.models import SegmentationNetwork, build_network
@@ -87,7 +87,10 @@ def find_weights(out: Path, run: str, choice: str) -> Path:
 
 
 def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = None) -> NDArray[np.int64]:
-    """Confusion matrix `[C, C]` of a trained run on its data set's validation images.
+    """Confusion matrix `[C, C]` of a trained run on its data set's validation part.
+
+    So, too, of a run that was itself validated on held-out labeled images (`data.split.holdout`): what it says here is
+    a number on images that neither training nor the choice of the best weights has looked at.
 
     Args:
         trained: The network.
@@ -99,7 +102,8 @@ def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = N
     root = find_root(spec, data_root)
     pin_data(config, spec, root)  # a run is not scored on other data under its name
     cache = open_cache(spec, root, "val", config.data.downscale)
-    validation = ValidationSet(spec, root, config.data.downscale, cache=cache, subsample=config.eval.subsample)
+    ids = validation_ids(spec, root, config.eval.subsample)
+    validation = ValidationSet(spec, root, config.data.downscale, ids=ids, cache=cache)
     progress = Progress(len(validation), unit="image")
     with autocast(config.train, trained.device):
         confusion = evaluate(

@@ -117,6 +117,12 @@ def test_ohem_group_must_divide_the_batch(base: Path) -> None:
     assert "no multiple of loss.ohem_group = 3" in text
 
 
+def test_a_part_of_the_validation_images_and_held_out_ones_exclude_each_other(base: Path) -> None:
+    text = message(base, "eval.subsample=92", "data.split.holdout=4")
+    assert "eval.subsample = 92" in text and "data.split.holdout = 4" in text
+    load_config(base, overrides=["data.split.holdout=4"])
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_fixed_k_is_checked_against_the_classes(base: Path, classes: int) -> None:
     overrides = ["loss.kind=fpl", "loss.strategy=fixed", f"data.num_classes={classes}"]
@@ -221,7 +227,10 @@ def test_doubtful_choices_are_warned_about(base: Path) -> None:
 
 @pytest.mark.parametrize(
     "override",
-    ["seed=1", "optim.lr=0.2", "data.split.labeled=1123456789abcdef", "method.pair=same", "loss.kind=fpl"],
+    [
+        *("seed=1", "optim.lr=0.2", "data.split.labeled=1123456789abcdef", "method.pair=same", "loss.kind=fpl"),
+        "data.split.holdout=4",
+    ],
 )
 def test_a_changed_value_is_another_run(base: Path, override: str) -> None:
     assert run_id(filled(base)) != run_id(filled(base, override))

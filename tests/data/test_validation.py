@@ -30,13 +30,14 @@ def test_subsample_is_what_random_sample_draws_after_seed_0(root: Path) -> None:
 @pytest.mark.parametrize("subsample", [None, 12, 13, 662])
 def test_all_where_there_are_no_more(root: Path, subsample: int | None) -> None:
     assert validation_ids(CAMVID, root, subsample) == IDS
-    assert ValidationSet(CAMVID, root, subsample=subsample).total == 12
+    assert ValidationSet(CAMVID, root).ids == tuple(IDS)
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_workers_share_the_subsample(root: Path, world_size: int) -> None:
-    whole = ValidationSet(CAMVID, root, subsample=7)
-    ranks = [ValidationSet(CAMVID, root, subsample=7, rank=rank, world_size=world_size) for rank in range(world_size)]
+    ids = validation_ids(CAMVID, root, 7)
+    whole = ValidationSet(CAMVID, root, ids=ids)
+    ranks = [ValidationSet(CAMVID, root, ids=ids, rank=rank, world_size=world_size) for rank in range(world_size)]
     assert [rank.total for rank in ranks] == [7] * world_size == [whole.total] * world_size
     assert sorted(image_id for rank in ranks for image_id in rank.ids) == sorted(whole.ids)
     assert sum(len(rank) for rank in ranks) == len(set(whole.ids)) == 7

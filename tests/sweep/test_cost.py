@@ -208,6 +208,9 @@ def test_validation_of_cityscapes_by_hand(config: RunConfig) -> None:
     assert validation_work(center).gflop == pytest.approx(500 * forward)
     assert validation_work(changed(center, eval={"subsample": 93})).gflop == pytest.approx(93 * forward)
     assert validation_work(changed(center, eval={"subsample": 900})).gflop == pytest.approx(500 * forward)
+    # Of 2975 training images 186 are labeled (1/16), of which positions 0, 4, ..., 184 are held out.
+    held = changed(center, data={"split": {"fraction": "1/16", "holdout": 4}})
+    assert validation_work(held).gflop == pytest.approx(47 * forward)
     # The auxiliary head has no part in it.
     ael = changed(center, model={"network": "ael"})
     forward = sum(layer.flops(800, 800) for layer in layers_of(ael.model, 19)) / 1e9

@@ -5,7 +5,7 @@ from fpl.data.splits.faults import check_split
 from fpl.data.splits.importing import Imported, import_split
 from fpl.data.splits.make import import_order, make_split, training_list
 from fpl.data.splits.published import PUBLISHED, Published, cps_file, cps_lines, digests_like, published_of
-from fpl.data.splits.split import DROP_FROM_UNLABELED, Split, digest_ids, split_folder
+from fpl.data.splits.split import DROP_FROM_UNLABELED, Split, digest_ids, hold_out, split_folder
 from fpl.data.splits.store import read_split, resolve_split, write_split
 from fpl.data.splits.survey import Finding, survey
 
@@ -26,6 +26,7 @@ __all__ = [
     "every_nth",
     "families_of",
     "get_family",
+    "hold_out",
     "how_to_get",
     "import_order",
     "import_split",

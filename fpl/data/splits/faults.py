@@ -58,7 +58,7 @@ def set_faults(
             hint=f'mend the lists, or put "repairs": ["{DROP_FROM_UNLABELED}"] into {RECORD_FILE}; '
             f"fpl splits import --repair {DROP_FROM_UNLABELED} does it, too",
         )
-    training = known.union(split.unlabeled)
+    training = known.union(split.unlabeled, split.held_out)
     if leaked := [image_id for image_id in validation_ids if image_id in training]:
         yield FplError(
             f"{len(leaked)} validation ids are in the training lists: {enumerate_briefly(leaked)}",
@@ -67,7 +67,7 @@ def set_faults(
         )
     if root is None:
         return
-    spec, ids = get_spec(split.dataset), (*split.labeled, *split.unlabeled)
+    spec, ids = get_spec(split.dataset), (*split.labeled, *split.unlabeled, *split.held_out)
     exists = on_disk or images_on_disk(spec, root)
     if missing := [image_id for image_id in ids if not exists(image_id)]:
         yield FplError(

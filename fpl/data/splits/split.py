@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from fpl.data.splits.families import every_nth
+from fpl.errors import FplError
 
 DROP_FROM_UNLABELED = "drop-from-unlabeled"
 """The one repair: an id in both lists stays in the labeled one only."""
@@ -21,7 +24,10 @@ def digest_ids(ids: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Split:
-    """Labeled and unlabeled image ids of one training set, after the repairs named in `repairs`."""
+    """Labeled and unlabeled image ids of one training set, after the repairs named in `repairs`.
+
+    `held_out` are labeled images that are in neither list: not trained on, but validated on (`hold_out`).
+    """
 
     dataset: str
     family: str
@@ -30,6 +36,7 @@ class Split:
     unlabeled: tuple[str, ...]
     repairs: tuple[str, ...] = ()
     index: int = 0
+    held_out: tuple[str, ...] = ()
 
     @property
     def labeled_digest(self) -> str:
@@ -50,6 +57,33 @@ class Split:
     def name(self) -> str:
         """What it is called: data set, family, fraction and, if it is not 0, index."""
         return f"{self.dataset} {self.family} {self.fraction}" + (f" index {self.index}" if self.index else "")
+
+
+def hold_out(split: Split, every: int) -> Split:
+    """The split with some labeled images kept from training (`data.split.holdout`).
+
+    Held out are the positions 0, every, 2 * every, ... of the labeled list: of L images ceil(L / every). What remains
+    stays in its order, and the unlabeled images stay as they are. The list and `every` decide which they are, so the
+    digest of the whole list pins them.
+
+    Args:
+        split: A split as its files have it.
+        every: 2 to L.
+
+    Raises:
+        FplError: No labeled image would remain, or `every` is larger than L, where it would mean the same as L.
+    """
+    count = len(split.labeled)
+    if not 2 <= every <= count:
+        raise FplError(
+            f"data.split.holdout = {every} of {count} labeled image{'s' if count != 1 else ''}",
+            where=f"split {split.name}",
+            hint=f"2 to {count} are allowed, where {count} holds out one image"
+            if count > 1
+            else "one must be held out and one remain: take a split with at least 2 labeled images",
+        )
+    held_out, labeled = every_nth(split.labeled, every)
+    return replace(split, labeled=labeled, held_out=held_out)
 
 
 def split_folder(splits_root: Path, dataset: str, family: str, fraction: str, index: int = 0) -> Path:

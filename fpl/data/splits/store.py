@@ -19,6 +19,7 @@ from fpl.data.splits.split import (
     RECORD_FILE,
     UNLABELED_FILE,
     Split,
+    hold_out,
     parse_folder_name,
     split_folder,
 )
@@ -146,10 +147,12 @@ def resolve_split(config: RunConfig, splits_root: Path) -> tuple[RunConfig, Spli
     """Read the split a configuration names and pin its digests in the configuration.
 
     Returns:
-        The configuration with `data.split.labeled` and `data.split.unlabeled` filled, and the split.
+        The configuration with `data.split.labeled` and `data.split.unlabeled` filled, and the split. The digests are
+        those of the lists in the files; `data.split.holdout` takes its images out of the labeled list only then.
 
     Raises:
-        FplError: The split cannot be read, or the configuration pins other lists, or another number of classes.
+        FplError: The split cannot be read, or the configuration pins other lists, or another number of classes, or
+            there are too few labeled images for its `holdout`.
     """
     wanted = config.data.split
     spec = get_spec(config.data.dataset)
@@ -168,6 +171,8 @@ def resolve_split(config: RunConfig, splits_root: Path) -> tuple[RunConfig, Spli
                 hint="restore the list the configuration was made for, or drop the pinned digest",
             )
     data = config.data.model_copy(update={"split": wanted.model_copy(update=found)})
+    if wanted.holdout is not None:
+        split = hold_out(split, wanted.holdout)
     return config.model_copy(update={"data": data}), split
 
 
