@@ -75,7 +75,7 @@ def load_campaign(
         FplError: A missing or broken file, a name that fits nothing, a cell that makes no valid configuration.
     """
     every = load_experiments(folder / TABLES)
-    loaded = read_scale(scale_path(folder / TABLES / "any.toml", scale))
+    loaded = scale_file(folder, scale)
     count = int(loaded.shown.get("seeds", 1)) if seeds is None else seeds
     if count < 1:
         raise FplError(f"{count} seeds per cell", where="--seeds", hint="at least 1")
@@ -95,6 +95,11 @@ def load_campaign(
         {table: found for table, found in cells.items() if found},
         tuple(range(count)),
     )
+
+
+def scale_file(folder: Path, scale: str) -> ScaleFile:
+    """A scale of `experiments/`, by its name or path."""
+    return read_scale(scale_path(folder / TABLES / "any.toml", scale))
 
 
 def _names_table(name: str, table: str) -> bool:

@@ -107,7 +107,7 @@ def apply_scale(tree: Tree, scale: ScaleFile, origins: dict[str, str] | None = N
 def apply_overrides(tree: Tree, overrides: Iterable[str], origins: dict[str, str] | None = None) -> None:
     """Put `section.key=value` texts over a tree, in place."""
     for key, value in map(parse_override, overrides):
-        merge(tree, _nested(key, value))
+        merge(tree, nested(key, value))
         if origins is not None:
             origins[key] = f"override {key}"
 
@@ -148,6 +148,15 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def nested(key: str, value: Any) -> Tree:
+    """A dotted key as nested tables: the opposite of `flatten`."""
+    *sections, leaf = key.split(".")
+    tree: Tree = {leaf: value}
+    for section in reversed(sections):
+        tree = {section: tree}
+    return tree
+
+
 def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str], *, scale: bool = False) -> Tree:
     """One file, of a recipe or a scale, on top of what it inherits; `origins` collects where each key was set."""
     resolved = path.resolve()
@@ -185,14 +194,6 @@ def _read_toml(path: Path, where: str = "") -> tuple[Tree, str]:
         return tomllib.loads(text), text
     except tomllib.TOMLDecodeError as error:
         raise FplError(f"not valid TOML: {error}", where=str(path)) from None
-
-
-def _nested(key: str, value: Any) -> Tree:
-    *sections, leaf = key.split(".")
-    tree: Tree = {leaf: value}
-    for section in reversed(sections):
-        tree = {section: tree}
-    return tree
 
 
 def _line_numbers(text: str) -> dict[str, int]:

@@ -1,0 +1,281 @@
+"""A search as data: which settings are varied, within what, and which runs they are put into.
+
+A file of `experiments/search/` becomes a `Search`; `fpl.config.study` makes runs of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fpl.config.layers import flatten, read_tables
+from fpl.errors import FplError
+
+Value = str | int | float | bool
+# How Optuna proposes trials; `grid` tries the paper's own settings and nothing else.
+Sampler = Literal["tpe", "random", "gp", "grid"]
+# What ends a trial before its last step.
+Stop = Literal["asha", "median", "none"]
+# What trials are compared on: the validation images, as in the paper, or a part of the labeled ones, which are then not
+# trained on.
+Images = Literal["val", "holdout"]
+Objective = Literal["miou", "cost"]
+# Whether larger is better.
+DIRECTIONS: dict[str, Literal["maximize", "minimize"]] = {"miou": "maximize", "cost": "minimize"}
+SEARCHES = "search"
+
+
+class Suggests(Protocol):
+    """What a parameter needs of an `optuna.Trial`."""
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        """A number between `low` and `high`."""
+
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int:
+        """A whole number between `low` and `high`, both included."""
+
+    def suggest_categorical(self, name: str, choices: list[Value]) -> Value:
+        """One of `choices`."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Parameter(_Part):
+    """One setting that is varied.
+
+    Attributes:
+        key: Dotted key of the run's configuration.
+        low: Smallest value of a number; whole numbers only if both ends are written without a point.
+        high: Largest value.
+        log: Whether the logarithm is searched evenly.
+        choices: The values of a setting that is no number.
+        when: Dotted key -> values: the setting is varied only where the others have one of these; elsewhere it means
+            nothing.
+    """
+
+    key: str
+    low: int | float | None = None
+    high: int | float | None = None
+    log: bool = False
+    choices: list[Value] = Field(default_factory=list)
+    when: dict[str, list[Value]] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flat_conditions(cls, tree: Any) -> Any:
+        if isinstance(tree, dict) and isinstance(tree.get("when"), dict):
+            conditions = flatten(tree["when"])
+            listed = {key: value if isinstance(value, list) else [value] for key, value in conditions.items()}
+            return {**tree, "when": listed}
+        return tree
+
+    @model_validator(mode="after")
+    def _check(self) -> Parameter:
+        ends = (self.low, self.high)
+        if bool(self.choices) == any(end is not None for end in ends):
+            raise ValueError("give either choices, or low and high")
+        if self.choices:
+            if len(set(self.choices)) < len(self.choices) or self.log:
+                raise ValueError("choices must differ and have no log")
+        elif self.low is None or self.high is None or not -math.inf < self.low < self.high < math.inf:
+            raise ValueError(f"low = {self.low} must be below high = {self.high}, both finite")
+        elif self.log and self.low <= 0:
+            raise ValueError("log needs low > 0")
+        return self
+
+    @property
+    def ends(self) -> list[Value]:
+        """All choices, or the smallest and the largest number."""
+        return self.choices or [end for end in (self.low, self.high) if end is not None]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a whole number."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def applies(self, settings: Mapping[str, Any]) -> bool:
+        """Whether it means something beside other settings, given by dotted key."""
+        return all(settings.get(key) in values for key, values in self.when.items())
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value lies within the search."""
+        if self.choices:
+            return value in self.choices
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and self.low <= value <= self.high and not (self.whole and value != int(value))
+
+    def suggest(self, trial: Suggests) -> Value:
+        """Ask for a value."""
+        if self.choices:
+            return trial.suggest_categorical(self.key, self.choices)
+        assert self.low is not None and self.high is not None
+        if self.whole:
+            return trial.suggest_int(self.key, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(self.key, float(self.low), float(self.high), log=self.log)
+
+
+class Head(_Part):
+    """The `[search]` of a file.
+
+    Attributes:
+        name: What commands call it.
+        caption: What it asks.
+        on: Cells (`TABLE.ROW.COLUMN`) whose runs are varied; each is a study of its own.
+        points: Cells, with wildcards, whose settings are tried first: the paper's.
+        trials: Trials per study where no `--budget` says otherwise.
+        seeds: Runs per trial and split, with seeds 0, 1, ...
+        splits: Splits of the same fraction per trial, numbers 0, 1, ...
+        objectives: What is searched for: `miou` alone, or beside it `cost` (device-hours of training).
+        selection: Whether a run counts with its best or its last weights.
+        sampler: How trials are proposed.
+        stop: What ends hopeless trials early.
+        protocol: What trials are compared on: `val`, or `holdout`.
+        holdout: With `holdout`: every so-manieth labeled image is kept from training.
+    """
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    caption: str
+    on: list[str] = Field(min_length=1)
+    points: list[str] = Field(default_factory=list)
+    trials: int = Field(default=24, ge=1)
+    seeds: int = Field(default=1, ge=1)
+    splits: int = Field(default=1, ge=1)
+    objectives: tuple[Objective, ...] = ("miou",)
+    selection: Literal["best", "last"] = "best"
+    sampler: Sampler = "tpe"
+    stop: Stop = "asha"
+    protocol: Images = "val"
+    holdout: int = Field(default=4, ge=2)
+
+    @model_validator(mode="after")
+    def _check(self) -> Head:
+        if self.objectives[:1] != ("miou",) or len(set(self.objectives)) < len(self.objectives):
+            raise ValueError("objectives begin with miou and name nothing twice")
+        return self
+
+
+class Search(_Part):
+    """One file of `experiments/search/`."""
+
+    search: Head
+    space: list[Parameter] = Field(min_length=1)
+    about: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What commands call it."""
+        return self.search.name
+
+    @property
+    def keys(self) -> list[str]:
+        """Dotted keys of all parameters."""
+        return [parameter.key for parameter in self.space]
+
+    @model_validator(mode="after")
+    def _check(self) -> Search:
+        for number, key in enumerate(self.keys):
+            if key in self.keys[:number]:
+                raise ValueError(f"{key} is varied twice")
+            if key in ("seed", "data.split.index", "data.split.holdout"):
+                raise ValueError(f"{key} is no setting to search: it is what a score is the mean over")
+        for number, parameter in enumerate(self.space):
+            if late := set(parameter.when) & set(self.keys[number:]):
+                raise ValueError(f"{parameter.key}: its condition on {sorted(late)[0]} must come after that parameter")
+            for other in self.space[:number]:
+                if never := [value for value in parameter.when.get(other.key, []) if not other.allows(value)]:
+                    raise ValueError(f"{parameter.key}: its condition {other.key} = {never[0]!r} is never met here")
+        return self
+
+    def suggest(self, trial: Suggests, settings: Mapping[str, Any]) -> dict[str, Value]:
+        """Ask for the parameters of one trial, those alone that mean something beside the others (define-by-run).
+
+        Args:
+            trial: An `optuna.Trial`.
+            settings: The run that is varied, by dotted key.
+        """
+        found: dict[str, Value] = {}
+        for parameter in self.space:
+            if parameter.applies({**settings, **found}):
+                found[parameter.key] = parameter.suggest(trial)
+        return found
+
+    def read(self, settings: Mapping[str, Any]) -> dict[str, Value] | None:
+        """The parameters of a run, given by dotted key; None if it lies outside the search."""
+        found: dict[str, Value] = {}
+        for parameter in self.space:
+            if parameter.applies(settings):
+                if parameter.key not in settings or not parameter.allows(settings[parameter.key]):
+                    return None
+                found[parameter.key] = settings[parameter.key]
+        return found
+
+
+def load_search(folder: Path, name: str) -> Search:
+    """Read a search.
+
+    Args:
+        folder: `experiments/`.
+        name: Name of a file in its `search/`, or a path ending in `.toml`.
+
+    Raises:
+        FplError: A missing or malformed file.
+    """
+    path = Path(name) if name.endswith(".toml") else folder / SEARCHES / f"{name}.toml"
+    if not path.is_file():
+        known = search_names(folder)
+        near = difflib.get_close_matches(path.stem, known, n=1, cutoff=0.5)
+        guess = f"did you mean {near[0]}? " if near else ""
+        raise FplError(f"no search {name!r}", where=str(path), hint=f"{guess}there are: {', '.join(known) or 'none'}")
+    tree = read_tables(path)
+    try:
+        return Search.model_validate(tree)
+    except ValidationError as error:
+        raise _explain(error, tree, str(path)) from None
+
+
+def with_changes(search: Search, changes: Mapping[str, Any]) -> Search:
+    """A search with other values of keys of its `[search]`.
+
+    Raises:
+        FplError: An unknown key, or a value that is not allowed.
+    """
+    tree = search.model_dump()
+    tree["search"] |= changes
+    try:
+        return Search.model_validate(tree)
+    except ValidationError as error:
+        raise _explain(error, tree, f"changes to search {search.name}") from None
+
+
+def search_names(folder: Path) -> list[str]:
+    """Names of the searches in `experiments/`."""
+    return sorted(path.stem for path in (folder / SEARCHES).glob("*.toml"))
+
+
+def _explain(error: ValidationError, tree: dict[str, Any], where: str) -> FplError:
+    """The first of pydantic's problems, with the parameter by its key."""
+    # An unknown key is the likeliest cause of a missing one.
+    problem = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    location = [str(part) for part in problem["loc"]]
+    parts: dict[str, type[BaseModel]] = {"search": Head, "space": Parameter}
+    part = parts.get(location[0], Search) if len(location) > 1 else Search
+    if location[:1] == ["space"] and len(location) > 1:
+        entry = tree["space"][int(location[1])]
+        name = entry.get("key") if isinstance(entry, dict) else None
+        location[:2] = [f"space {name or int(location[1]) + 1}"]
+    *places, key = location or [""]
+    before = "".join(f"{place}: " for place in places)
+    if problem["type"] != "extra_forbidden":
+        text = problem["msg"].removeprefix("Value error, ")
+        return FplError(f"{before}{key}: {text}" if key else text, where=where)
+    known = list(part.model_fields)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    guess = f"did you mean {near[0]}? " if near else ""
+    return FplError(f"{before}unknown key {key}", where=where, hint=f"{guess}known here: {', '.join(known)}")
