@@ -1,4 +1,4 @@
-"""Reading results: four pandas frames from a folder of Parquet files."""
+"""Reading results: pandas frames from a folder of Parquet files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,19 @@ import pyarrow.parquet as pq
 from fpl.config.identity import recipe_digest
 from fpl.config.layers import flatten
 from fpl.errors import FplError
-from fpl.store.schema import CLASSES, FAILURES, FUZZINESS, HISTORY, METRICS, NOISE, RUNS, SCHEMAS
+from fpl.store.schema import (
+    CLASSES,
+    FAILURES,
+    FUZZINESS,
+    HISTORY,
+    METRICS,
+    NOISE,
+    RUNS,
+    SCHEMAS,
+    STUDIES,
+    TRIALS,
+)
+from fpl.store.search_frame import search_frame
 
 
 class Results:
@@ -70,6 +82,31 @@ class Results:
     def noise(self) -> pd.DataFrame:
         """One row per repetition of one run with the same seed (`fpl reproduce noise`)."""
         return self._read(NOISE)
+
+    @cached_property
+    def studies(self) -> pd.DataFrame:
+        """One row a study of a search: what its trials share (`fpl.store.schema`)."""
+        return self._read(STUDIES).sort_values("study", ignore_index=True)
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row a trial of any search as it was recorded, with its reports; `search` gives those of one search."""
+        return self._read(TRIALS).sort_values(["study", "number"], ignore_index=True)
+
+    @property
+    def searches(self) -> list[str]:
+        """Names of the searches there are trials or studies of."""
+        return sorted(set(self.studies["search"]))
+
+    def search(self, name: str) -> pd.DataFrame:
+        """One row a trial of the search `name`, all its studies: parameters and objectives as columns.
+
+        Its columns are those of `fpl.store.search_frame.search_frame`.
+
+        Raises:
+            FplError: There is no such search here; the message lists those there are.
+        """
+        return search_frame(self.studies, self.trials, name)
 
     def warnings(self) -> list[str]:
         """What a reader of these results should know before trusting them."""
@@ -132,13 +169,14 @@ def load_results(folder: Path | str) -> Results:
         folder: For example `results/mini`.
 
     Returns:
-        Frames `.runs`, `.history`, `.classes`, `.fuzziness`, `.failures`, `.noise`.
+        Frames `.runs`, `.history`, `.classes`, `.fuzziness`, `.failures`, `.noise`, `.studies`, `.trials`, and
+        `.search(name)`.
 
     Raises:
         FplError: There is no such folder, or it holds no results.
     """
     path = Path(folder)
-    if not any(any((path / table).glob("*.parquet")) for table in (RUNS, FAILURES)):
+    if not any(any((path / table).glob("*.parquet")) for table in (RUNS, FAILURES, STUDIES)):
         if begun := sorted(folder.name for folder in path.glob("checkpoints/*/")):
             raise FplError(
                 f"no finished run yet, {len(begun)} begun: {', '.join(begun)}",

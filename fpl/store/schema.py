@@ -6,6 +6,7 @@ import pyarrow as pa
 
 RUNS, HISTORY, CLASSES, FUZZINESS = "runs", "history", "classes", "fuzziness"
 FAILURES, NOISE = "failures", "noise"
+STUDIES, TRIALS = "studies", "trials"
 
 # mIoU in percent, named by protocol and by which weights were evaluated.
 PROTOCOLS = ("sliding", "whole", "center")
@@ -101,6 +102,67 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("device", pa.string()),
             ("threads", pa.int64()),
             ("finished_at", pa.string()),
+        ]
+    ),
+    # One row a study of a search (`fpl.config.study`): what its trials share.
+    STUDIES: pa.schema(
+        [
+            ("study", pa.string()),
+            ("search", pa.string()),
+            ("caption", pa.string()),
+            ("cell", pa.string()),
+            ("scale", pa.string()),
+            # Canonical JSON of the varied run, and the space as a JSON list of parameters.
+            ("base", pa.string()),
+            ("space", pa.string()),
+            ("labeled_images", pa.int64()),
+            ("seeds", pa.int64()),
+            ("splits", pa.int64()),
+            ("steps", pa.int64()),
+            ("metric", pa.string()),
+            ("objectives", pa.list_(pa.string())),
+            ("protocol", pa.string()),
+            ("holdout", pa.int64()),
+            ("sampler", pa.string()),
+            ("sampler_seed", pa.int64()),
+            ("stop", pa.string()),
+            ("budget", pa.string()),
+            # What `device_hours` of its trials are of: `gpu` or `core`.
+            ("device_unit", pa.string()),
+            ("device", pa.string()),
+            # Wall time of all calls together.
+            ("wall_seconds", pa.float64()),
+            ("updated_at", pa.string()),
+            ("fpl_version", pa.string()),
+        ]
+    ),
+    # One row a trial, written when it is proposed and again at each of its reports.
+    TRIALS: pa.schema(
+        [
+            ("study", pa.string()),
+            ("number", pa.int64()),
+            # `running` (or cut off by a kill or the end of the budget: it will be continued), `complete`, `pruned`
+            # (stopped early as hopeless), `failed`, `final` (the best setting with all labels, after a holdout search).
+            ("state", pa.string()),
+            ("params", pa.string()),
+            # The paper's cell whose setting it is, or the sampler that proposed it.
+            ("origin", pa.string()),
+            # Mean over its runs of the study's metric, in percent; of a pruned trial, the last mean it reported.
+            ("score", pa.float64()),
+            ("score_std", pa.float64()),
+            ("runs_scored", pa.int64()),
+            ("run_ids", pa.list_(pa.string())),
+            ("run_scores", pa.list_(pa.float64())),
+            # Training steps, all runs together: where it is, and validation mIoU at its reports.
+            ("step", pa.int64()),
+            ("steps", pa.list_(pa.int64())),
+            ("values", pa.list_(pa.float64())),
+            ("device_hours", pa.float64()),
+            # Of the device-hours, those of training its finished runs: the objective `cost`.
+            ("cost", pa.float64()),
+            ("reason", pa.string()),
+            ("started_at", pa.string()),
+            ("updated_at", pa.string()),
         ]
     ),
 }

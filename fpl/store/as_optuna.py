@@ -1,0 +1,81 @@
+"""The rows of a study as an Optuna study: for proposals, importances and plots. Imports neither torch nor Ray."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import FrozenTrial, TrialState
+
+from fpl.config.search import DIRECTIONS, Parameter
+from fpl.store.trials import TrialRow
+
+STATES = {
+    "running": TrialState.RUNNING,
+    "complete": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "failed": TrialState.FAIL,
+}
+
+
+def as_optuna(
+    space: Sequence[Parameter],
+    rows: Sequence[TrialRow],
+    objectives: Sequence[str] = ("miou",),
+    sampler: optuna.samplers.BaseSampler | None = None,
+) -> optuna.Study:
+    """An in-memory study that holds what the rows say, trial by trial.
+
+    Args:
+        space: The search's parameters.
+        rows: Its trials; those of state `final` are left out.
+        objectives: Of the study: `miou`, `cost`.
+        sampler: What will propose further trials; None where nothing will.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    directions = [DIRECTIONS[name] for name in objectives]
+    study = optuna.create_study(directions=directions, sampler=sampler or optuna.samplers.RandomSampler(seed=0))
+    distributions = {parameter.key: distribution(parameter) for parameter in space}
+    for row in rows:
+        if row.state in STATES:
+            study.add_trial(frozen(row, objectives, distributions))
+    return study
+
+
+def frozen(row: TrialRow, objectives: Sequence[str], distributions: Mapping[str, BaseDistribution]) -> FrozenTrial:
+    """One row as Optuna's record of it. A stopped trial is PRUNED, never COMPLETE with the value of half a run."""
+    single = len(objectives) == 1
+    reports = {
+        step: value for step, value in zip(row.steps, row.values, strict=True) if single and math.isfinite(value)
+    }
+    held: dict[str, Any] = {}
+    if row.state == "complete":
+        held["values"] = [row.score if name == "miou" else row.cost for name in objectives]
+    elif row.state == "pruned" and reports:
+        held["values"] = [reports[max(reports)]]
+    return optuna.trial.create_trial(
+        state=STATES[row.state],
+        params=row.params,
+        distributions={key: distributions[key] for key in row.params},
+        intermediate_values=reports,
+        user_attrs={"number": row.number, "origin": row.origin},
+        **held,
+    )
+
+
+def distribution(parameter: Parameter) -> BaseDistribution:
+    """The values of a parameter, as `Parameter.suggest` asks for them."""
+    if parameter.choices:
+        return CategoricalDistribution(parameter.choices)
+    assert parameter.low is not None and parameter.high is not None
+    if parameter.whole:
+        return IntDistribution(int(parameter.low), int(parameter.high), log=parameter.log)
+    return FloatDistribution(float(parameter.low), float(parameter.high), log=parameter.log)
