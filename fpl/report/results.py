@@ -30,10 +30,13 @@ def print_results(out: Path, query: str | None, columns: str | None, csv: Path |
         csv: File to write instead of printing.
 
     Raises:
-        FplError: No results, a query that pandas refuses, or an unknown column.
+        FplError: No results or no finished run, a query that pandas refuses, or an unknown column.
     """
     results = load_results(out)
     frame = results.runs
+    if frame.empty:
+        hint = "`fpl report` shows searches, `fpl tables` says what failed"
+        raise FplError("no finished run here", where=str(out), hint=hint)
     if query:
         try:
             frame = frame.query(query)
