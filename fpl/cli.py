@@ -12,7 +12,9 @@ import typer
 import fpl
 from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, data_app, interruptible
 from fpl.cli_plan import plan
+from fpl.cli_report import report
 from fpl.cli_reproduce import reproduce
+from fpl.cli_search import search
 from fpl.cli_splits import splits_app
 from fpl.cli_tables import tables
 from fpl.data.parallel import core_count
@@ -31,6 +33,8 @@ app.add_typer(splits_app, name="splits")
 app.command()(plan)
 app.command()(reproduce)
 app.command()(tables)
+app.command()(report)
+app.command()(search)
 
 Out = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
 Weights = Annotated[Path | None, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")]
@@ -150,7 +154,7 @@ def evaluate(
     threads: Threads = THREADS,
     csv: Annotated[Path | None, typer.Option(help="Also write the IoU per class there.")] = None,
 ) -> None:
-    """Evaluate a trained run on the validation images, per class."""
+    """Evaluate a trained run on the data set's validation part, per class."""
     from fpl.report.results import print_scores
     from fpl.train.evaluate import scores
     from fpl.train.runtime import select_device
@@ -162,6 +166,8 @@ def evaluate(
     title = f"{used} protocol, {choice} weights (step {trained.step})"
     iou = dict(zip(trained.spec.class_names, found.iou, strict=True))
     print_scores(title, found.miou, found.pixel_accuracy, iou, csv)
+    if (holdout := trained.config.data.split.holdout) is not None:
+        print(f"on the validation part; the run's own scores are of its held-out labeled images (1 of {holdout})")
 
 
 @app.command()

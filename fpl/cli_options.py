@@ -1,4 +1,4 @@
-"""Options that `fpl plan`, `fpl reproduce` and `fpl tables` share: one name and one help for each."""
+"""Options that `fpl plan`, `reproduce`, `search` and `tables` share: one name and one help for each."""
 
 from __future__ import annotations
 
@@ -42,6 +42,42 @@ CpusPerWorker = Annotated[float | None, typer.Option(min=0.01, help="CPUs that e
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="all that fit")]
 WorkerThreads = Annotated[int | None, typer.Option(min=1, help="CPU threads of each process.")]
 Experiments = Annotated[Path, typer.Option(help="Folder of tables, recipes and scales.")]
+
+# What a search may be told beside its file; None leaves what the file says.
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        help="What all studies of the search may spend together: 40trials, 200gpuh, 50coreh, 6h, 90min.",
+        show_default="trials of the search file",
+    ),
+]
+Sampler = Annotated[
+    Literal["tpe", "random", "gp", "grid"] | None,
+    typer.Option(help="How trials are proposed; grid: the paper's own settings.", show_default="search file"),
+]
+SamplerSeed = Annotated[int, typer.Option(min=0, help="Of the sampler.")]
+Stop = Annotated[
+    Literal["asha", "median", "none"] | None,
+    typer.Option(help="What ends hopeless trials early.", show_default="search file"),
+]
+Protocol = Annotated[
+    Literal["val", "holdout"] | None,
+    typer.Option(
+        help="What trials are compared on: validation images, or labeled ones kept from training.",
+        show_default="search file",
+    ),
+]
+Objectives = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--objective", help="miou; a second one, cost, is device-hours of training.", show_default="search file"
+    ),
+]
+SearchSeeds = Annotated[int | None, typer.Option(min=1, help="Runs per trial and split.", show_default="search file")]
+SearchSplits = Annotated[
+    int | None,
+    typer.Option("--trial-splits", min=1, help="Splits per trial, numbers 0, 1, ...", show_default="search file"),
+]
 
 
 def split_names(names: list[str] | None) -> tuple[list[str], list[str]]:

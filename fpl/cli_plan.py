@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, interruptible
+from fpl.cli_data import DATA, SPLITS, DataRoot, Splits
 from fpl.cli_options import (
     EXPERIMENTS,
     Address,
+    Budget,
     Concurrency,
     Controls,
     CpusPerWorker,
@@ -22,14 +22,22 @@ from fpl.cli_options import (
     Launcher,
     Local,
     Names,
+    Objectives,
+    Protocol,
+    Sampler,
+    SamplerSeed,
     Scale,
+    SearchSplits,
     Seeds,
+    Stop,
     Store,
     WeightsFolder,
     Workers,
     WorkerThreads,
     split_names,
 )
+from fpl.cli_planning import Machine, calibrate_runs, plan_console, print_table, size_text
+from fpl.errors import FplError
 from fpl.text import duration
 
 if TYPE_CHECKING:
@@ -40,8 +48,6 @@ if TYPE_CHECKING:
 
 # Failed and pending things are named up to this many, then counted.
 NAMED = 5
-# A terminal decides itself.
-FILE_WIDTH = 120
 
 
 def plan(
@@ -66,19 +72,24 @@ def plan(
     calibrate: Annotated[
         int, typer.Option(min=0, help="First time so many steps of the costliest kinds of runs on this machine.")
     ] = 0,
+    search: Annotated[
+        str | None, typer.Option(help="Plan this search: experiments/search/NAME.toml, or a path.")
+    ] = None,
+    budget: Budget = None,
+    sampler: Sampler = None,
+    sampler_seed: SamplerSeed = 0,
+    stop: Stop = None,
+    protocol: Protocol = None,
+    objectives: Objectives = None,
+    trial_splits: SearchSplits = None,
     experiments: Experiments = EXPERIMENTS,
 ) -> None:
-    """Say what `fpl reproduce` with the same arguments would train, what that costs, and what is in its way."""
-    from fpl.config.campaign import load_campaign
-    from fpl.config.weights import default_folder
+    """Say what `fpl reproduce` (or `fpl search`) with the same arguments would train, what that costs, what hinders."""
+    from fpl.cli_search_plan import plan_a_search
     from fpl.sweep.capacity import capacity
-    from fpl.sweep.execution import Execution
-    from fpl.sweep.places import Places
-    from fpl.sweep.plan import make_plan
 
     tables, overrides = split_names(names)
-    campaign = load_campaign(experiments, scale, tables, seeds, controls, overrides)
-    given = {
+    execution = {
         "local": local or None,
         "launcher": launcher,
         "workers": workers,
@@ -87,53 +98,47 @@ def plan(
         "concurrency": concurrency,
         "threads": threads,
     }
-    launch = asdict(Execution.of_scale(campaign.scale.launch, **given))
-    weights = weights or default_folder(data_root, [config for cell in campaign.all_cells for config in cell.configs])
-    places = Places(out or Path("runs") / campaign.scale_name, data_root, splits, weights)
+    changes = {"sampler": sampler, "stop": stop, "protocol": protocol, "objectives": objectives, "splits": trial_splits}
     # Where Ray would be joined and not started, this machine says nothing about what there is.
     has = None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus)
-    found = make_plan(campaign, places, has, launch)
-    if calibrate:
-        _calibrate(found, places.out, calibrate)
-        found = make_plan(campaign, places, has, launch)
+    machine = Machine(experiments, scale, execution, out, data_root, splits, weights, has, calibrate)
+    if search is not None:
+        if tables or controls is not None:
+            raise FplError("a search names its cells itself", where="--search", hint="leave out tables and --controls")
+        plan_a_search(machine, search, budget, sampler_seed, overrides, {**changes, "seeds": seeds})
+    elif budget or sampler_seed or any(value is not None for value in changes.values()):
+        raise FplError("budget, sampler and the like belong to a search", hint="name it: fpl plan --search NAME")
+    else:
+        _plan_tables(machine, tables, seeds, controls, overrides)
+
+
+def _plan_tables(
+    machine: Machine, tables: list[str], seeds: int | None, controls: bool | None, overrides: list[str]
+) -> None:
+    from fpl.config.campaign import load_campaign
+    from fpl.sweep.plan import make_plan
+
+    campaign = load_campaign(machine.experiments, machine.scale, tables, seeds, controls, overrides)
+    launch = machine.launch(campaign.scale)
+    places = machine.places(campaign.scale_name, [config for cell in campaign.all_cells for config in cell.configs])
+    found = make_plan(campaign, places, machine.has, launch)
+    if machine.calibrate:
+        runs = found.to_come or found.wanted
+        timed = [(run.config, found.seconds(run)) for run in runs]
+        workers = max((found.layout(run).workers for run in runs if not run.gang), default=1)
+        on_gpu = any(found.layout(run).on_gpu for run in runs)
+        calibrate_runs(timed, places.out, machine.calibrate, launch, on_gpu=on_gpu, workers=workers)
+        found = make_plan(campaign, places, machine.has, launch)
     print_plan(found, places.out)
 
 
 def print_plan(plan: Plan, out: Path) -> None:
     """Print a plan: a table, what is in the way, the cost, and the result in one line at the end."""
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, soft_wrap=True, width=FILE_WIDTH)
-    with console.capture() as capture:
-        console.print(_table(plan))
-    # The padding of the last column is of no use to anybody.
-    table = [line.rstrip() for line in capture.get().splitlines()]
-    print("\n".join(line for line in table if line))
+    console = plan_console()
+    print_table(console, _table(plan))
     for line in (*_pending(plan), *_states(plan, out), *_costs(plan)):
         console.print(line)
     console.print(_result(plan), style="bold")
-
-
-def _calibrate(plan: Plan, out: Path, steps: int) -> None:
-    """Time the kinds of steps that most of the time to come goes into, and write what was found."""
-    from fpl.sweep.calibrate import calibrate, representatives
-    from fpl.sweep.speed import write_calibration
-
-    runs = plan.to_come or plan.wanted
-    on_gpu = any(plan.layout(run).on_gpu for run in runs)
-    configs = representatives([(run.config, plan.seconds(run)) for run in runs])
-    with interruptible("what was measured is lost; the same command measures again"):
-        measured = calibrate(
-            configs,
-            steps,
-            device="auto" if on_gpu else "cpu",
-            threads=int(plan.launch.get("threads", 1)),
-            workers=max((plan.layout(run).workers for run in runs if not run.gang), default=1),
-            say=lambda text: print(text, flush=True),
-        )
-    print(f"calibration of {len(measured)} kinds of steps in {write_calibration(out, measured)}")
 
 
 def _table(plan: Plan) -> Table:
@@ -220,7 +225,7 @@ def _costs(plan: Plan) -> Iterator[str]:
         yield f"core-hours to come: {_hours(cpu)} ({plan.cpu_model.source})"
     if plan.to_come:
         kept, running = plan.disk_bytes()
-        yield f"disk for the runs to come: {_size(kept)}, and {_size(running)} besides while they are trained"
+        yield f"disk for the runs to come: {size_text(kept)}, and {size_text(running)} besides while they are trained"
     where = plan.capacity.words() if plan.capacity else "read from Ray at start"
     wall = plan.wall_seconds()
     yield f"capacity: {where}" + (f"; wall time of what is ready: about {duration(wall)}" if wall else "")
@@ -251,8 +256,3 @@ def _runs(count: int) -> str:
 
 def _hours(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 1 or hours == 0 else f"{hours:.2f}"
-
-
-def _size(count: float) -> str:
-    unit, bytes_each = ("GB", 1e9) if count >= 1e9 else ("MB", 1e6)
-    return f"{count / bytes_each:,.{1 if count < 10 * bytes_each else 0}f} {unit}"

@@ -190,6 +190,7 @@ def _show(campaign: Campaign, account: Account, places: Places, publish: Path | 
     from fpl.cli_tables import print_tables
     from fpl.report.grid import build_grids
     from fpl.report.page import write_page, write_tables
+    from fpl.report.search_page import search_extra
     from fpl.report.summary import summarize
     from fpl.store.read import Results
 
@@ -204,7 +205,7 @@ def _show(campaign: Campaign, account: Account, places: Places, publish: Path | 
         return
     text = _publish(account, places, publish)
     write_tables(publish, grids, summary)
-    page = write_page(publish, grids, summary, text)
+    page = write_page(publish, grids, summary, text, search_extra(Results(publish)))
     print(f"tables, Parquet and page in {publish}: open {page}")
 
 

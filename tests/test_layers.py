@@ -26,7 +26,7 @@ ALLOWED = {
 COMMON = {"errors", "files", "text"}
 HEAVY = {"torch", "torchvision", "ray", "timm"}
 # Everything else runs without Ray.
-RAY_FILES = {"sweep/cluster.py", "sweep/tune_driver.py", "sweep/search.py"}
+RAY_FILES = {f"sweep/{name}.py" for name in ("cluster", "relay", "searcher", "stopping", "tune_driver")}
 LIGHT_LAYERS = ("config", "store", "report")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from fpl.config.campaign import Campaign
 from fpl.config.cells import Cell
 from fpl.config.checks import warnings_of, worker_problem
+from fpl.config.schema import RunConfig
 from fpl.store.schema import FAILURES, RUNS
 from fpl.sweep.capacity import Capacity, Layout, makespan
 from fpl.sweep.cost import kept_bytes, running_bytes
@@ -177,14 +178,14 @@ def make_plan(
     """
     launch = campaign.scale.launch if launch is None else launch
     wanted = distinct_runs(campaign.all_cells, campaign.scale.launch)
-    plan = Plan(campaign, wanted, capacity, launch, *_models(places, capacity, launch))
-    done, failed = _recorded(places)
+    plan = Plan(campaign, wanted, capacity, launch, *cost_models(places, capacity, launch))
+    done, failed = recorded(places)
     needs = Needs(places)
     for run in wanted:
         if run.recipe in done:
             plan.done.append(run)
             continue
-        problems = [*needs.lacking(run.config), *_misfits(plan, run)]
+        problems = [*needs.lacking(run.config), *misfits(run.config, plan.layout(run), capacity)]
         if problems:
             plan.blocked.append((run, "; ".join(problems)))
             plan.obstacles.update(problems)
@@ -196,7 +197,7 @@ def make_plan(
     return plan
 
 
-def _models(places: Places, capacity: Capacity | None, launch: Mapping[str, Any]) -> tuple[CostModel, CostModel]:
+def cost_models(places: Places, capacity: Capacity | None, launch: Mapping[str, Any]) -> tuple[CostModel, CostModel]:
     """Cost models of GPUs and of CPU cores, with the store's calibration where it is of the device at hand."""
     gpus = cpus = read_calibration(places.out)
     if capacity is not None:
@@ -208,7 +209,7 @@ def _models(places: Places, capacity: Capacity | None, launch: Mapping[str, Any]
     return CostModel(V100, tuple(gpus)), CostModel(CPU_CORE, tuple(cpus))
 
 
-def _recorded(places: Places) -> tuple[set[str], dict[str, str]]:
+def recorded(places: Places) -> tuple[set[str], dict[str, str]]:
     """Recipes that are done, and those that failed with their reason."""
     if not any(any((places.out / table).glob("*.parquet")) for table in (RUNS, FAILURES)):
         return set(), {}
@@ -222,13 +223,12 @@ def _recorded(places: Places) -> tuple[set[str], dict[str, str]]:
     return set(results.runs["recipe"]), failed
 
 
-def _misfits(plan: Plan, run: Wanted) -> list[str]:
-    """Why a run fits neither its workers nor the machine."""
-    layout = plan.layout(run)
+def misfits(config: RunConfig, layout: Layout, capacity: Capacity | None) -> list[str]:
+    """Why a run fits neither its workers nor the machine, with the remedy behind an arrow; empty if it does."""
     found = []
-    if problem := worker_problem(run.config, layout.workers):
+    if problem := worker_problem(config, layout.workers):
         found.append(f"{problem} -> --workers")
-    if plan.capacity is not None and (shortage := layout.shortage(plan.capacity)):
+    if capacity is not None and (shortage := layout.shortage(capacity)):
         found.append(shortage)
     return found
 

@@ -11,29 +11,25 @@ import dataclasses
 import datetime
 import logging
 import os
-import pickle
 import shutil
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
 
 from fpl.errors import FplError
-from fpl.store.write import run_path
 from fpl.sweep.cluster import Cluster, Slots, absolute, environment
-from fpl.sweep.job import Job, JobResult, Watcher, fail, finished
+from fpl.sweep.job import Job, JobResult, Watcher
 from fpl.sweep.launch.gang import GangTrial
-from fpl.sweep.launch.group import release
 from fpl.sweep.launch.inline import InlineTrial
-from fpl.sweep.launch.mailbox import times
 from fpl.sweep.launch.train import TrainTrial
 from fpl.sweep.launch.trial import JobTrial
-from fpl.text import duration
+from fpl.sweep.places import Places
+from fpl.sweep.relay import Relay
 
 TRIALS: dict[str, type[JobTrial]] = {"inline": InlineTrial, "gang": GangTrial, "train": TrainTrial}
 SETTINGS = {
@@ -47,9 +43,8 @@ SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
-# Seconds without any news after which the user is told, and told again after twice as long: while no run has a process
-# or workers, and while runs are at work, which may validate and save only now and then.
-IDLE_SILENCE, BUSY_SILENCE = 120.0, 3600.0
+# Tune wants to know how many trials a searcher will propose; ours says itself when there are no more.
+MANY = 10**6
 
 
 def run_on_ray(
@@ -86,37 +81,92 @@ def run_on_ray(
     places = absolute(jobs[0].places)
     jobs = [dataclasses.replace(job, places=absolute(job.places)) for job in jobs]
     cluster.check(slots, places)
-    folder = places.out / "ray" / f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
-    relay = _Relay(jobs, slots, cluster, watcher, max_failures)
-    with environment(SETTINGS), _only_what_matters():
+    relay = Relay(slots, cluster, watcher, places, max_failures)
+    with _session(places) as folder:
         # A trial whose process dies between two jobs is given up by Tune before the second has begun.
         while left := [job for job in jobs if job.run_id not in relay.results]:
-            known = len(relay.results) + relay.losses.total()
-            _fit(left, slots, cluster, relay, max_failures, concurrency, scheduler, folder)
+            known = relay.progress
+            relay.jobs = left
+            at_once = min(len(left), concurrency or len(left))
+            space = {"param_space": {"index": tune.grid_search(list(range(len(left))))}}
+            _fit(relay, folder, at_once, scheduler, space)
             relay.give_up()
-            if known == len(relay.results) + relay.losses.total():
+            if known == relay.progress:
                 raise FplError(f"Ray Tune ended without {len(left)} of {len(jobs)} runs", where=str(folder))
-    if all(result.status == "done" for result in relay.results.values()):
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # what earlier calls left there stays
-            folder.parent.rmdir()
+    _tidy(folder, relay)
     return relay.results
 
 
-def _fit(
-    jobs: list[Job],
+def search_on_ray(
+    searcher: Searcher,
+    scheduler: TrialScheduler,
     slots: Slots,
     cluster: Cluster,
-    relay: _Relay,
-    max_failures: int,
-    concurrency: int | None,
-    scheduler: TrialScheduler | None,
-    folder: Path,
+    places: Places,
+    watcher: Watcher,
+    *,
+    take_up: Callable[[], bool],
+    max_failures: int = 2,
+    concurrency: int | None = None,
 ) -> None:
-    relay.jobs = jobs
-    at_once = min(cluster.concurrency(slots), len(jobs), concurrency or len(jobs))
+    """Carry out what a searcher proposes, until it has no more.
+
+    Args:
+        searcher: Gives the configuration of a trial: `jobs`, a list of `Job`.
+        scheduler: Decides at every report whether a trial goes on; results hold `run_id`, `step` and `metrics`.
+        slots: What each run gets.
+        cluster: Where.
+        places: Folders.
+        watcher: Told, in this process, what happens to the runs.
+        take_up: After Tune has ended: whether the searcher has trials left that lost their process.
+        max_failures: How often a run is continued whose processes died before it is recorded as failed.
+        concurrency: Trials at once; None: as many as fit.
+
+    Raises:
+        FplError: The cluster has no room for a single run, or its nodes do not see the folders.
+    """
+    places = absolute(places)
+    cluster.check(slots, places)
+    relay = Relay(slots, cluster, watcher, places, max_failures)
+    with _session(places) as folder:
+        again = True
+        while again:
+            known = relay.progress
+            how = {"search_alg": searcher, "num_samples": MANY}
+            _fit(relay, folder, concurrency or MANY, scheduler, {}, how)
+            relay.give_up()
+            again = take_up() and relay.progress > known
+    _tidy(folder, relay)
+
+
+@contextlib.contextmanager
+def _session(places: Places) -> Iterator[Path]:
+    """Settings of Tune, and a folder for its own files."""
+    folder = places.out / "ray" / f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
+    with environment(SETTINGS), _only_what_matters():
+        yield folder
+
+
+def _tidy(folder: Path, relay: Relay) -> None:
+    """Remove Tune's files, unless something failed that they may explain."""
+    if all(result.status != "failed" for result in relay.results.values()):
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # what earlier calls left there stays
+            folder.parent.rmdir()
+
+
+def _fit(
+    relay: Relay,
+    folder: Path,
+    at_once: int,
+    scheduler: TrialScheduler | None,
+    space: Mapping[str, Any],
+    how: Mapping[str, Any] | None = None,
+) -> None:
+    """Let Tune go through the jobs of a grid, or through what a searcher proposes."""
+    slots, max_failures = relay.slots, relay.max_failures
     trial = tune.with_parameters(
-        TRIALS[slots.launcher], jobs=jobs, slots=slots, attempts=max_failures + 1, folder=folder / "groups"
+        TRIALS[slots.launcher], jobs=relay.jobs, slots=slots, attempts=max_failures + 1, folder=folder / "groups"
     )
     if slots.launcher == "inline":
         bundle: dict[str, float] = {"CPU": slots.cpus_per_worker, "GPU": slots.gpus_per_worker}
@@ -127,10 +177,11 @@ def _fit(
     held = tune.PlacementGroupFactory([{name: number for name, number in bundle.items() if number}])
     tuner = tune.Tuner(
         tune.with_resources(trial, held),
-        param_space={"index": tune.grid_search(list(range(len(jobs))))},
+        **space,
         tune_config=tune.TuneConfig(
+            **(how or {}),
             scheduler=scheduler or FIFOScheduler(),
-            max_concurrent_trials=at_once,
+            max_concurrent_trials=min(relay.cluster.concurrency(slots), at_once),
             # A process that has used a GPU is not handed on: an error there may have broken it for good.
             reuse_actors=slots.launcher != "inline" or not slots.gpus_per_worker,
             trial_name_creator=lambda trial: f"run_{trial.trial_id}",
@@ -146,124 +197,6 @@ def _fit(
         ),
     )
     tuner.fit()
-
-
-class _Relay(tune.Callback):  # type: ignore[misc]
-    """Tells the watcher what Tune tells, and keeps the results."""
-
-    def __init__(self, jobs: list[Job], slots: Slots, cluster: Cluster, watcher: Watcher, max_failures: int) -> None:
-        self.jobs, self.slots, self.cluster = jobs, slots, cluster
-        self.watcher, self.max_failures = watcher, max_failures
-        self.results: dict[str, JobResult] = {}
-        # Deaths of processes per run, and what is known about the last.
-        self.losses: Counter[str] = Counter()
-        self.reasons: dict[str, str] = {}
-        self._groups: dict[str, str] = {}
-        self._news, self._told = time.monotonic(), 0.0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}  # Tune pickles it into a file that nobody reads
-
-    def _job(self, trial: Any) -> Job:
-        self._news, self._told = time.monotonic(), 0.0
-        index: int = trial.config["index"]
-        return self.jobs[index]
-
-    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial has a process."""
-        self.watcher.started(self._job(trial).run_id)
-
-    def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
-    ) -> None:
-        """One step of a trial: a report, the end, or new workers."""
-        job = self._job(trial)
-        if "placement_group" in result:
-            self._groups[trial.trial_id] = result["placement_group"]
-            if result["again"]:
-                self.watcher.note(f"{job.run_id}: its workers were lost; new ones continue from its checkpoint")
-                self.watcher.started(job.run_id)
-        elif "job" in result:
-            self._end(JobResult(**result["job"]))
-        else:
-            self.watcher.reported(job.run_id, result["step"], result["metrics"])
-
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial is over; without the end of its job, the scheduler stopped it."""
-        job = self._job(trial)
-        if job.run_id not in self.results:
-            self._end(JobResult(job.run_id, "stopped"))
-
-    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial's process died and will be replaced."""
-        job = self._lost(trial, trials)
-        self.watcher.note(f"{job.run_id}: its process died ({self.reasons[job.run_id]}); another will continue it")
-
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial's process died and Tune gave the trial up."""
-        self._lost(trial, trials)
-
-    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Tune looked around; if there has been nothing to see for long, say so."""
-        silent = time.monotonic() - self._news
-        inline = self.slots.launcher == "inline"
-        at_work = sum(trial.status == "RUNNING" and (inline or trial.trial_id in self._groups) for trial in trials)
-        if silent < max(2 * self._told, BUSY_SILENCE if at_work else IDLE_SILENCE):
-            return
-        self._told = silent
-        free = ray.available_resources()
-        self.watcher.note(
-            f"no news for {duration(silent)}: {at_work} of {len(self.jobs)} runs are at work; a run needs "
-            f"{self.slots.words()}, free are {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs of "
-            f"{self.cluster.describe()}; logs of the runs are in {self.jobs[0].log.parent}"
-        )
-
-    def _end(self, result: JobResult) -> None:
-        self.results[result.run_id] = result
-        self.watcher.ended(result)
-
-    def _lost(self, trial: Any, trials: list[Any]) -> Job:
-        job = self._job(trial)
-        self.losses[job.run_id] += 1
-        self.reasons[job.run_id] = _reason(_error(trial))
-        # What the workers of a dead trial held would stay reserved until this process ends. A trial that was just
-        # handed a process of an earlier one has not said yet what that holds: then whatever no running trial holds.
-        running = {other.trial_id for other in trials if other.status == "RUNNING"}
-        own = [key for key in self._groups if key == trial.trial_id]
-        for key in own or [key for key in self._groups if key not in running]:
-            release(self._groups.pop(key))
-        return job
-
-    def give_up(self) -> None:
-        """After Tune: record jobs whose processes died too often; correct what a stop at the very end left open."""
-        for job in self.jobs:
-            result = self.results.get(job.run_id)
-            if result is None and self.losses[job.run_id] > self.max_failures:
-                died = times("its process died", self.losses[job.run_id])
-                self._end(fail(job, f"{died}: {self.reasons[job.run_id]}"))
-            elif result is not None and result.status == "stopped" and run_path(job.places.out, job.run_id).exists():
-                self.results[job.run_id] = finished(job)
-
-
-def _error(trial: Any) -> BaseException | None:
-    """The last error of a trial; Tune keeps it in a file only."""
-    path = trial.pickled_error_file
-    if path is None or not Path(path).exists():
-        return None
-    found: BaseException = pickle.loads(Path(path).read_bytes())
-    return found
-
-
-def _reason(error: BaseException | None) -> str:
-    """What Ray knows about the death of a process, in one line."""
-    text = str(error or "unknown")
-    if "OutOfMemory" in type(error).__name__ or "memory monitor" in text.lower():
-        return "the machine ran out of memory"
-    if isinstance(error, ray.exceptions.NodeDiedError) or "node died" in text.lower():
-        return "its node is gone"
-    if isinstance(error, ray.exceptions.RayActorError) and "creation task" not in text:
-        return "killed, or ended by an error outside of Python"
-    return text.strip().splitlines()[-1]
 
 
 @contextlib.contextmanager

@@ -123,13 +123,16 @@ class View:
         if failed:
             words.append(f"{failed} failed")
         words.append(f"{duration(time.monotonic() - self._began)} so far")
+        return Group(Text(", ".join(words) + ("  " + self._left()).rstrip(), style="bold"), self._table())
+
+    def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
         for name, justify in (("running", "left"), ("step", "right"), ("last mIoU", "right"), ("best mIoU", "right")):
             table.add_column(name, justify=justify)  # type: ignore[arg-type]
         for run_id, running in self._running.items():
             step = f"{running.step}/{self.steps.get(run_id, 0)}"
             table.add_row(run_id, step, _percent(running.last), _percent(running.best))
-        return Group(Text(", ".join(words) + ("  " + self._left()).rstrip(), style="bold"), table)
+        return table
 
 
 def _percent(value: float | None) -> str:

@@ -240,13 +240,16 @@ def test_a_run_whose_process_dies_too_often_is_recorded_and_one_that_may_go_on_i
 ) -> None:
     from ray.exceptions import ActorDiedError
 
-    from fpl.sweep.tune_driver import _Relay
+    from fpl.sweep.relay import Relay
 
     jobs = [job_of(config, places, seed=seed) for seed in range(2)]
     watcher = Recorder()
-    relay = _Relay(jobs, Slots("inline"), Cluster(shared=False), watcher, max_failures=2)
+    relay = Relay(Slots("inline"), Cluster(shared=False), watcher, places, max_failures=2)
+    relay.jobs = jobs
     (tmp_path / "error.pkl").write_bytes(pickle.dumps(ActorDiedError()))
     doomed, unlucky = trial(0, tmp_path / "error.pkl"), trial(1)
+    for each in (doomed, unlucky):
+        relay.on_trial_start(0, [each], each)
     for _ in range(2):
         relay.on_trial_recover(0, [doomed], doomed)
     relay.on_trial_error(0, [doomed], doomed)
@@ -263,14 +266,15 @@ def test_a_run_whose_process_dies_too_often_is_recorded_and_one_that_may_go_on_i
 def test_long_silence_is_noted_with_what_is_free(
     config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch, status: str, patience: int
 ) -> None:
-    from fpl.sweep import tune_driver
+    from fpl.sweep import relay as driver
 
     clock = [1000.0]
-    monkeypatch.setattr(tune_driver.ray, "available_resources", lambda: {"CPU": 0.5})
-    monkeypatch.setattr(tune_driver.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(driver.ray, "available_resources", lambda: {"CPU": 0.5})
+    monkeypatch.setattr(driver.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(Cluster, "nodes", [node(2)])
     watcher, job = Recorder(), job_of(config, places)
-    relay = tune_driver._Relay([job], Slots("inline", cpus_per_worker=2), Cluster(shared=False), watcher, 2)
+    relay = driver.Relay(Slots("inline", cpus_per_worker=2), Cluster(shared=False), watcher, places, 2)
+    relay.jobs = [job]
     known = trial(0, status=status)
     for silent in (0.5, 1.01, 1.5, 2.0, 2.03, 4.0):  # told after the patience, and when it has become twice as long
         clock[0] = 1000 + silent * patience

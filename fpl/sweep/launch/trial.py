@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,20 @@ from fpl.sweep.launch.mailbox import Ended, Entered, Event, Report, Verdict
 
 
 class JobTrial(tune.Trainable):  # type: ignore[misc]
-    """A reused Tune trial. Its configuration holds the `index` of a job among all of them.
+    """A reused Tune trial. Its configuration holds the `index` of a job among all of them, or a list of `jobs`.
 
-    Results for the driver: `{"step", **metrics, "metrics"}` of a report, `{"placement_group", "again"}` of a group of
-    workers,
-    and `{"done": True, "job"}` with a `JobResult` as plain values.
+    Jobs of a list are carried out one after the other, until one of them is not done.
+
+    Results for the driver: `{"step", **metrics, "run_id", "metrics"}` of a report, `{"placement_group", "again"}` of a
+    group of workers, and `{"job"}` with a `JobResult` as plain values of each job that is over, `done` with the last.
     """
 
     def setup(self, config: dict[str, Any], jobs: list[Job], slots: Slots, attempts: int, folder: Path) -> None:
         """Called by Tune in the trial's process.
 
         Args:
-            config: Holds `index`.
-            jobs: All jobs.
+            config: Holds `index`, or `jobs`.
+            jobs: What `index` counts.
             slots: What each of them gets.
             attempts: How often a job may be begun.
             folder: For Ray's own files, seen by all nodes.
@@ -42,13 +44,17 @@ class JobTrial(tune.Trainable):  # type: ignore[misc]
         self._take(config)
 
     def _take(self, config: dict[str, Any]) -> None:
-        self.job = self.jobs[config["index"]]
-        self._begun = self._over = self._waiting = False
+        self._ahead = deque(config["jobs"] if "jobs" in config else [self.jobs[config["index"]]])
         # Repeated in every result: schedulers compare the newest values, and not every result brings some.
         self._last: dict[str, Any] = {}
+        self._turn()
+
+    def _turn(self) -> None:
+        self.job: Job = self._ahead.popleft()
+        self._begun = self._over = self._waiting = False
 
     def step(self) -> dict[str, Any]:
-        """The next event of the job; begins it first, or lets it go on from the report where it waits."""
+        """The next event of a job; begins it first, or lets it go on from the report where it waits."""
         if not self._begun:
             self._begun = True
             self.begin(self.job)
@@ -57,13 +63,16 @@ class JobTrial(tune.Trainable):  # type: ignore[misc]
             self.answer("go")
         event = self.next_event()
         if isinstance(event, Ended):
+            if self._ahead and event.result["status"] == "done":
+                self._turn()
+                return {**self._last, "job": event.result}
             self._over = True
             return {**self._last, "done": True, "job": event.result}
         if isinstance(event, Entered):
             return {**self._last, "placement_group": event.placement_group, "again": event.again}
         self._waiting = True
         self._last = {**self._last, "step": event.step, **event.metrics}
-        return {**self._last, "metrics": event.metrics}
+        return {**self._last, "run_id": self.job.run_id, "metrics": event.metrics}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Called by Tune between two jobs: ends the first if Tune stopped it."""

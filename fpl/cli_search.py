@@ -1,0 +1,176 @@
+"""`fpl search`: parse, call, print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, interruptible
+from fpl.cli_options import (
+    EXPERIMENTS,
+    Address,
+    Budget,
+    Concurrency,
+    CpusPerWorker,
+    Experiments,
+    GpusPerWorker,
+    Launcher,
+    Objectives,
+    Protocol,
+    Sampler,
+    SamplerSeed,
+    Scale,
+    SearchSeeds,
+    SearchSplits,
+    Stop,
+    Store,
+    WeightsFolder,
+    Workers,
+    WorkerThreads,
+)
+from fpl.errors import FplError
+
+if TYPE_CHECKING:
+    from fpl.config.study import Study
+    from fpl.sweep.execution import Execution
+    from fpl.sweep.places import Places
+    from fpl.sweep.search_plan import SearchPlan
+    from fpl.sweep.trials import Book
+
+
+def search(
+    name: Annotated[str, typer.Argument(help="experiments/search/NAME.toml, or the path of such a file.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, for the varied runs.")] = None,
+    scale: Scale = "mini",
+    budget: Budget = None,
+    sampler: Sampler = None,
+    sampler_seed: SamplerSeed = 0,
+    stop: Stop = None,
+    protocol: Protocol = None,
+    objectives: Objectives = None,
+    seeds: SearchSeeds = None,
+    trial_splits: SearchSplits = None,
+    out: Store = None,
+    publish: Annotated[
+        Path | None,
+        typer.Option(help="Where trials and pages go.", show_default="results/SCALE without overrides and --out"),
+    ] = None,
+    data_root: DataRoot = DATA,
+    splits: Splits = SPLITS,
+    weights: WeightsFolder = None,
+    address: Address = None,
+    launcher: Launcher = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    cpus_per_worker: CpusPerWorker = None,
+    concurrency: Concurrency = None,
+    threads: WorkerThreads = None,
+    loader_workers: Annotated[int | None, typer.Option(min=0, help="Processes that read images.")] = None,
+    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed trials again.")] = False,
+    experiments: Experiments = EXPERIMENTS,
+) -> None:
+    """Search T, the adaptive weight or the rule for K; the same command continues after a kill."""
+    # Read when torch is loaded: one core belongs to one run, which is told its threads.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+    from fpl.config.campaign import scale_file
+    from fpl.config.study import load_studies
+    from fpl.config.weights import default_folder
+    from fpl.sweep.execution import Execution
+    from fpl.sweep.places import Places
+
+    studies = load_studies(
+        experiments,
+        name,
+        scale,
+        seed=sampler_seed,
+        overrides=overrides or [],
+        sampler=sampler,
+        stop=stop,
+        protocol=protocol,
+        objectives=tuple(objectives) if objectives else None,
+        seeds=seeds,
+        splits=trial_splits,
+    )
+    if publish is None and out is None and not overrides:
+        publish = Path("results") / studies[0].scale
+    out = out or Path("runs") / studies[0].scale
+    weights = weights or default_folder(data_root, [study.base for study in studies])
+    places = Places(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
+    execution = Execution.of_scale(
+        scale_file(experiments, scale).launch,
+        address=address,
+        launcher=launcher,
+        workers=workers,
+        gpus_per_worker=gpus_per_worker,
+        cpus_per_worker=cpus_per_worker,
+        concurrency=concurrency,
+        threads=threads,
+        loader_workers=loader_workers,
+        checkpoint_every=checkpoint_every,
+    )
+    plan = _plan(studies, places, execution, budget)
+    with interruptible("nothing is lost: the same command continues"):
+        books = _carry_out(plan, places, execution, retry_failed)
+    _show(studies[0].search.name, books, out, publish)
+    if any(row.state in ("failed", "running") for book in books for row in book.rows):
+        raise typer.Exit(1)
+
+
+def _plan(studies: list[Study], places: Places, execution: Execution, budget: str | None) -> SearchPlan:
+    """The plan, printed; an error if the search cannot start."""
+    from fpl.cli_search_plan import print_search_plan
+    from fpl.sweep.budget import parse_budget
+    from fpl.sweep.capacity import capacity
+    from fpl.sweep.search_plan import plan_search
+
+    # What a cluster holds is known when it has been joined.
+    has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
+    plan = plan_search(studies, places, has, asdict(execution), parse_budget(budget) if budget else None)
+    print_search_plan(plan, places.out)
+    if plan.blocked:
+        raise FplError("the search cannot start\n  " + "\n  ".join(plan.blocked), where=studies[0].search.name)
+    return plan
+
+
+def _carry_out(plan: SearchPlan, places: Places, execution: Execution, retry_failed: bool) -> list[Book]:
+    from fpl.sweep.inputs import make_inputs
+    from fpl.sweep.search import run_search
+
+    configs = [
+        study.config({}, split=number)
+        for study in (each.study for each in plan.studies)
+        for number in range(study.head.splits)
+    ]
+    make_inputs(configs, places, _say)
+    return run_search(plan.studies, places, execution, retry_failed=retry_failed, say=_say)
+
+
+def _show(name: str, books: list[Book], out: Path, publish: Path | None) -> None:
+    """Say what was learnt; with `publish` also put trials, page and CSV there."""
+    from fpl.report.search_page import write_search_pages
+    from fpl.report.search_text import search_summary_lines
+    from fpl.store.compact import publish_searches
+    from fpl.store.read import Results
+
+    place = publish or out
+    if publish is not None:
+        publish_searches(out, publish, [book.study.identity for book in books])
+    for line in search_summary_lines(Results(place), name):
+        print(line)
+    for book in books:
+        for row in book.rows:
+            if row.state == "running":
+                print(f"not finished: trial {row.number} of {book.study.cell}; the same command continues it")
+    page = write_search_pages(place, name)
+    print(f"trials, page and CSV in {place}: open {page[0]}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,58 @@
+"""What is tried next: a function of the study, of what its rows say so far, and of the number of the next trial.
+
+Nothing is remembered beside the rows: whoever continues a search after a kill proposes what the killed process would
+have. With several trials at once the order in which they end is part of what the rows say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Mapping, Sequence
+
+import optuna
+
+from fpl.config.search import Sampler, Value
+from fpl.config.study import Study
+from fpl.store.as_optuna import as_optuna
+from fpl.store.trials import TrialRow
+
+# Trials that are drawn at random before the samplers that learn begin to; the paper's settings count.
+STARTUP_TRIALS = 10
+
+
+def make_sampler(name: Sampler, seed: int, number: int) -> optuna.samplers.BaseSampler:
+    """The sampler of one trial. It is seeded by the trial's number: one that is made anew must not repeat itself."""
+    derived = int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4])
+    if name == "tpe":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            # `group` splits a conditional space into parts whose parameters occur together; `constant_liar` keeps
+            # trials that run at the same time apart.
+            return optuna.samplers.TPESampler(
+                seed=derived, n_startup_trials=STARTUP_TRIALS, multivariate=True, group=True, constant_liar=True
+            )
+    if name == "gp":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return optuna.samplers.GPSampler(seed=derived, n_startup_trials=STARTUP_TRIALS)
+    return optuna.samplers.RandomSampler(seed=derived)
+
+
+def study_before(
+    study: Study, rows: Sequence[TrialRow], number: int, wanted: Mapping[str, Value] | None = None
+) -> optuna.Study:
+    """The Optuna study whose `ask` gives trial `number`.
+
+    Args:
+        study: What is searched.
+        rows: Trials so far, in any order, without the one that is asked for.
+        number: Of the trial that is asked for.
+        wanted: Its parameters where they are known: a setting of the paper, or of a trial that was cut off.
+    """
+    sampler = make_sampler(study.head.sampler, study.seed, number)
+    known = sorted((row for row in rows if row.number != number), key=lambda row: row.number)
+    found = as_optuna(study.search.space, known, study.head.objectives, sampler)
+    if wanted is not None:
+        found.enqueue_trial(dict(wanted))
+    return found

@@ -1,0 +1,261 @@
+"""The book of a study while it is carried out: which trial is next, what each reported, how it ended. Without Ray.
+
+Every entry is a row of the store at once, so the book of a process that was killed is read back from there.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fpl.config.search import Value
+from fpl.config.study import Point, Study
+from fpl.errors import FplError
+from fpl.store.schema import HISTORY
+from fpl.store.trials import TrialRow, read_trials, write_trial
+from fpl.sweep.budget import Budget, Spent
+from fpl.sweep.job import Job, JobResult
+
+# Gives the parameters of a trial: (rows so far, its number, its parameters where they are known).
+Ask = Callable[[list[TrialRow], int, Mapping[str, Value] | None], dict[str, Value]]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial that may begin.
+
+    Attributes:
+        row: Its row.
+        jobs: Its runs, to be carried out one after the other.
+    """
+
+    row: TrialRow
+    jobs: list[Job]
+
+
+@dataclass
+class _Running:
+    row: TrialRow
+    jobs: list[Job]
+    # When its process began or said something last; None while it has none.
+    clock: float | None = None
+
+
+class Book:
+    """Trials of one study: those of earlier calls, those that run, and what is still to come.
+
+    Args:
+        study: What is searched.
+        out: The store.
+        budget: What may be spent on this study, earlier calls included.
+        make_jobs: The runs of some parameters, ready to be carried out.
+        devices: GPUs, or cores, that a run holds.
+        trial_hours: Expected device-hours of a trial, until some have shown what they take.
+        wall_before: Hours that earlier calls took.
+        retry_failed: Whether trials that failed in an earlier call are tried again.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        out: Path,
+        budget: Budget,
+        make_jobs: Callable[[Mapping[str, Value]], list[Job]],
+        *,
+        devices: float,
+        trial_hours: float,
+        wall_before: float = 0.0,
+        retry_failed: bool = False,
+    ) -> None:
+        self.study, self.out, self.budget, self.make_jobs = study, out, budget, make_jobs
+        self.devices, self.expected_hours, self.wall_before = devices, trial_hours, wall_before
+        self.rows = read_trials(out, study.identity)
+        for row in self.rows:
+            if row.state == "failed" and retry_failed:
+                row.state, row.reason = "running", ""
+        self.running: dict[int, _Running] = {}
+        self.began = time.monotonic()
+        self._held: Proposal | None = None
+        tried = [row.params for row in self.rows]
+        self._again = deque(row for row in self.rows if row.state == "running")
+        wanted = [point for point in study.points if point.own or study.head.sampler != "grid"]
+        self._points: deque[Point] = deque(point for point in wanted if point.params not in tried)
+
+    @property
+    def spent(self) -> Spent:
+        """What this and earlier calls used up."""
+        trials = [row for row in self.rows if row.state != "final"]
+        hours = sum(row.device_hours for row in self.rows)
+        return Spent(len(trials), hours, self.wall_hours)
+
+    @property
+    def wall_hours(self) -> float:
+        """Wall time of this and earlier calls."""
+        return self.wall_before + (time.monotonic() - self.began) / 3600
+
+    @property
+    def trial_hours(self) -> float:
+        """Device-hours that a whole trial takes: the mean of those that are complete, or what was expected."""
+        known = [row.device_hours for row in self.rows if row.state == "complete" and row.device_hours > 0]
+        return statistics.fmean(known) if known else self.expected_hours
+
+    @property
+    def over(self) -> bool:
+        """Whether running trials have to stop for the budget."""
+        return self.budget.over(self.spent)
+
+    @property
+    def best(self) -> TrialRow | None:
+        """The complete trial of the highest score."""
+        done = [row for row in self.rows if row.state == "complete"]
+        return max(done, key=lambda row: row.score or 0.0, default=None)
+
+    def next(self, ask: Ask) -> Proposal | None:
+        """The next trial; None if that has to wait for one that runs.
+
+        Raises:
+            StopIteration: There is none: the budget is spent, or a grid is done.
+        """
+        if self._held is None:
+            if not self._may_begin():
+                return self._wait()
+            planned = self._again[0] if self._again else self._points[0] if self._points else None
+            if planned is None and self.study.head.sampler == "grid":
+                return self._wait()
+            self._held = self._propose(planned, ask)
+        runs = {job.run_id for entry in self.running.values() for job in entry.jobs}
+        if any(job.run_id in runs for job in self._held.jobs):
+            return None  # once the other is done, this one is answered from the store
+        proposal, self._held = self._held, None
+        self.running[proposal.row.number] = _Running(proposal.row, proposal.jobs)
+        write_trial(self.out, proposal.row)
+        return proposal
+
+    def _wait(self) -> Proposal | None:
+        """What ends may make room; with nothing running, nothing will."""
+        if not self.running:
+            raise StopIteration
+        return None
+
+    def _may_begin(self) -> bool:
+        spent, hours = self.spent, self.trial_hours
+        if self._again:
+            # It was counted when it began.
+            spent = Spent(spent.trials - 1, spent.device_hours, spent.wall_hours)
+        rest = sum(max(0.0, hours - entry.row.device_hours) for entry in self.running.values())
+        return self.budget.admits(spent, rest, hours, hours / self.devices)
+
+    def _propose(self, planned: TrialRow | Point | None, ask: Ask) -> Proposal:
+        if isinstance(planned, TrialRow):
+            self._again.popleft()
+            # Its runs are gone through again: those that are done answer at once.
+            planned.run_scores, planned.cost = [], 0.0
+            return Proposal(planned, self.make_jobs(planned.params))
+        number = 1 + max((row.number for row in self.rows), default=-1)
+        wanted = None
+        if planned is not None:
+            self._points.popleft()
+            wanted = planned.params
+        params = ask(self.rows, number, wanted)
+        if wanted is not None and params != wanted:
+            raise FplError(f"asked for {wanted}, Optuna gave {params}", where=f"search {self.study.search.name}")
+        jobs = self.make_jobs(params)
+        origin = planned.cell if planned is not None else self.study.head.sampler
+        row = TrialRow(self.study.identity, number, params, origin, [job.run_id for job in jobs])
+        self.rows.append(row)
+        return Proposal(row, jobs)
+
+    def started(self, run_id: str) -> None:
+        """A run has its process; its trial's clock runs."""
+        if entry := self._entry(run_id):
+            entry.clock = time.monotonic()
+
+    def report(self, run_id: str, step: int, metrics: Mapping[str, float]) -> tuple[int, float] | None:
+        """A run reported: the trial's step and mean over its runs so far, or None if it did not validate.
+
+        All trials carry their runs out in the same order: at the same step they have seen the same seeds and splits.
+        """
+        entry = self._entry(run_id)
+        if entry is None:
+            return None
+        self._tick(entry)
+        miou = metrics.get("miou")
+        if miou is None:
+            write_trial(self.out, entry.row)
+            return None
+        row = entry.row
+        row.report(
+            len(row.run_scores) * self.study.base.train.steps + step,
+            statistics.fmean([*row.run_scores, miou]),
+        )
+        write_trial(self.out, row)
+        return row.step, row.values[-1]
+
+    def run_ended(self, result: JobResult) -> None:
+        """A run is over: its score, or the end of its trial."""
+        entry = self._entry(result.run_id)
+        if entry is None:
+            return
+        row = entry.row
+        self._tick(entry)
+        if result.status == "failed":
+            row.state, row.reason = "failed", f"{result.run_id}: {result.reason}"
+        elif result.status == "done" and result.metrics is not None:
+            self._score(entry, result.run_id, result.metrics)
+        write_trial(self.out, row)
+
+    def _score(self, entry: _Running, run_id: str, metrics: Mapping[str, float]) -> None:
+        row = entry.row
+        score = metrics.get(self.study.metric, math.nan)
+        if not math.isfinite(score):
+            row.state, row.reason = "failed", f"{run_id}: its {self.study.metric} is no number"
+            return
+        before = len(row.run_scores) * self.study.base.train.steps
+        if row.step <= before:  # answered from the store, without a report
+            for step, miou in validations(self.out, run_id):
+                row.report(before + step, statistics.fmean([*row.run_scores, miou]))
+        row.run_scores.append(score)
+        row.cost += metrics.get("train_seconds", 0.0) * self.devices / 3600
+        if len(row.run_scores) == self.study.runs_per_trial:
+            row.state = "complete"
+
+    def prune(self, number: int) -> None:
+        """The trial was stopped as hopeless."""
+        row = self.running[number].row
+        row.state = "pruned"
+        row.reason = f"stopped by {self.study.head.stop} at step {row.step} of {self.study.steps}"
+        write_trial(self.out, row)
+
+    def end(self, number: int) -> TrialRow:
+        """The trial has no process any more. If it is neither complete, pruned nor failed, it will be continued."""
+        return self.running.pop(number).row
+
+    def take_up(self) -> bool:
+        """Put trials that lost their processes in line again; whether there are any and the budget allows them."""
+        unfinished = [row for row in self.rows if row.state == "running" and row.number not in self.running]
+        self._again = deque(unfinished)
+        return bool(unfinished) and not self.over
+
+    def _entry(self, run_id: str) -> _Running | None:
+        return next((entry for entry in self.running.values() if run_id in entry.row.run_ids), None)
+
+    def _tick(self, entry: _Running) -> None:
+        now = time.monotonic()
+        if entry.clock is not None:
+            entry.row.device_hours += (now - entry.clock) * self.devices / 3600
+            entry.clock = now
+
+
+def validations(out: Path, run_id: str) -> list[tuple[int, float]]:
+    """Step and mIoU of each validation of a finished run."""
+    rows = pq.read_table(out / HISTORY / f"{run_id}.parquet")
+    rows = rows.filter(pc.equal(rows["metric"], "miou")).sort_by("step")
+    return list(zip(rows["step"].to_pylist(), rows["value"].to_pylist(), strict=True))
