@@ -6,7 +6,7 @@ search has not seen, beside the paper's setting (T = 0.9, n-1, concave), and the
     python benchmarks/search.py [--trials 24] [--sampler-seeds 3] [--fresh-seeds 3] [--out runs/benchmark_search]
                                 [--csv results/benchmarks/search.csv]
 
-Twenty minutes on two idle cores; the same command continues after a kill.
+Twelve minutes on two idle cores; the same command continues after a kill.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
     paper = {"sampler": "none: the paper's setting", "params": PAPER}
     for row in (*rows, paper):
         row |= fresh(study, row["params"], asked.fresh_seeds, places, execution)
-    frame = pd.DataFrame([*rows, paper]).assign(setting=lambda f: f.pop("params").map(setting_words))
+    frame = pd.DataFrame([*rows, paper]).assign(setting=lambda f: f.pop("params").map(setting_words)).convert_dtypes()
     write_atomic(asked.csv, frame.to_csv(index=False, float_format="%.4f").encode())
     print(frame.to_string(index=False, float_format=lambda value: f"{value:.2f}"))
     means = frame.groupby("sampler")[["best", "fresh_mean", "steps", "stopped"]].agg(["mean", "std"])

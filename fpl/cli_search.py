@@ -119,8 +119,15 @@ def search(
     with interruptible("nothing is lost: the same command continues"):
         books = _carry_out(plan, places, execution, retry_failed)
     _show(studies[0].search.name, books, out, publish)
-    if any(row.state in ("failed", "running") for book in books for row in book.rows):
+    # A trial that failed is a result like any other; a search without one that did not, or not at its end, is none.
+    if not all(map(_ended_well, books)):
         raise typer.Exit(1)
+
+
+def _ended_well(book: Book) -> bool:
+    if book.best is None or (book.unfinished and not book.exhausted):
+        return False
+    return book.study.head.protocol != "holdout" or book.final is not None
 
 
 def _plan(studies: list[Study], places: Places, execution: Execution, budget: str | None) -> SearchPlan:
@@ -165,9 +172,10 @@ def _show(name: str, books: list[Book], out: Path, publish: Path | None) -> None
     for line in search_summary_lines(Results(place), name):
         print(line)
     for book in books:
-        for row in book.rows:
-            if row.state == "running":
-                print(f"not finished: trial {row.number} of {book.study.cell}; the same command continues it")
+        if book.unfinished:
+            why = "the budget is spent, a larger one continues" if book.exhausted else "the same command continues"
+            numbers = ", ".join(str(row.number) for row in book.unfinished)
+            print(f"not finished: trials {numbers} of {book.study.cell}: {why}")
     page = write_search_pages(place, name)
     print(f"trials, page and CSV in {place}: open {page[0]}")
 

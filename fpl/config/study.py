@@ -80,6 +80,11 @@ class Study:
         """Column of the store that is compared, for example `miou_whole_best`."""
         return f"miou_{self.base.eval.protocol}_{self.head.selection}"
 
+    @property
+    def final_metric(self) -> str:
+        """What the final run of a holdout search is scored by: its last weights, for the best are chosen by `val`."""
+        return f"miou_{self.base.eval.protocol}_last"
+
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The varied run by dotted key."""
@@ -87,13 +92,14 @@ class Study:
 
     @cached_property
     def identity(self) -> str:
-        """`joint-3fa91c02`: a digest of everything that trials of one study share, so that no two are mixed up."""
+        """`joint-3fa91c02`: a digest of all settings that its trials share; the data at hand are no part of it."""
+        # How long it goes on and what it is called is no part of it.
+        unused = {"name", "caption", "on", "points", "trials"} | ({"holdout"} if self.head.protocol == "val" else set())
         held = {
             "base": json.loads(canonical(self.base)),
             "space": [parameter.model_dump(mode="json") for parameter in self.search.space],
             "seed": self.seed,
-            # How long it goes on and what it is called is no part of it.
-            **self.head.model_dump(mode="json", exclude={"name", "caption", "on", "points", "trials"}),
+            **self.head.model_dump(mode="json", exclude=unused),
         }
         digest = hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
         return f"{self.search.name}-{digest[:8]}"

@@ -133,7 +133,7 @@ def final_line(study: StudyView) -> str:
         return ""
     return (
         f"to report: {score_text(row)} for {study.setting(row)}; the setting was selected on {images(study)}, then "
-        "trained with all labels and measured on the validation images, which had no part in the selection"
+        "trained with all labels, and its last weights measured on the validation images, which chose neither"
     )
 
 

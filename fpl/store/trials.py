@@ -11,8 +11,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from fpl.store.read import read_table
-from fpl.store.schema import STUDIES, TRIALS
+from fpl.store.schema import HISTORY, STUDIES, TRIALS
 from fpl.store.write import write_table
 
 State = Literal["running", "complete", "pruned", "failed", "final"]
@@ -101,3 +104,10 @@ def read_trials(out: Path, study: str) -> list[TrialRow]:
             row["values"] = [math.nan if value is None else value for value in row["values"]]
             rows.append(TrialRow(**{name: value for name, value in row.items() if name in known}))
     return sorted(rows, key=lambda row: row.number)
+
+
+def validations(out: Path, run_id: str) -> list[tuple[int, float]]:
+    """Step and mIoU of each validation of a finished run."""
+    rows = pq.read_table(out / HISTORY / f"{run_id}.parquet")
+    rows = rows.filter(pc.equal(rows["metric"], "miou")).sort_by("step")
+    return list(zip(rows["step"].to_pylist(), rows["value"].to_pylist(), strict=True))

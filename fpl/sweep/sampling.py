@@ -35,7 +35,10 @@ def make_sampler(name: Sampler, seed: int, number: int) -> optuna.samplers.BaseS
     if name == "gp":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return optuna.samplers.GPSampler(seed=derived, n_startup_trials=STARTUP_TRIALS)
+            # What is not there in every trial, it draws at random.
+            return optuna.samplers.GPSampler(
+                seed=derived, n_startup_trials=STARTUP_TRIALS, warn_independent_sampling=False
+            )
     return optuna.samplers.RandomSampler(seed=derived)
 
 

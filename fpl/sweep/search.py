@@ -129,7 +129,13 @@ class StudyDriver:
         over = sum(row.state in ("complete", "pruned", "failed") for row in self.book.rows)
         trials = int(plan.budget.amount) if plan.budget.kind == "trials" else None
         self.view = SearchView({}, {}, total=trials, ended_before=over, run_steps=self.study.base.train.steps)
-        *_, split = pin(self.study.base, places)
+        self.base, *_, split = pin(self.study.base, places)
+        if before and before["base"] != canonical(self.base):
+            raise FplError(
+                "its earlier trials had other data, splits or weights",
+                where=f"{self.study.identity} in {places.out}",
+                hint="give another --out: scores on other inputs cannot be compared",
+            )
         self.labeled_images = len(split.labeled)
         self.device: str | None = before["device"] if before else None
 
@@ -150,6 +156,7 @@ class StudyDriver:
                 max_failures=self.execution.max_failures,
                 concurrency=self.execution.concurrency,
             )
+            self.book.close()
             self._save()
             if study.head.protocol == "holdout" and self.book.best is not None:
                 self._final(self.book.best)
@@ -170,12 +177,22 @@ class StudyDriver:
         )
 
     def _final(self, best: TrialRow) -> None:
-        """Train the best setting with all labels and score it on the validation part: the number to report."""
-        jobs = [self._job(self.study.final_config(best.params, seed)) for seed in range(self.study.head.seeds)]
-        if any(row.state == "final" and row.params == best.params for row in self.book.rows):
+        """Train the best setting with all labels and score its last weights on the validation part.
+
+        That is the number to report: neither the setting nor the weights were chosen by these images.
+        """
+        if self.book.final is not None:
             return
+        jobs = [self._job(self.study.final_config(best.params, seed)) for seed in range(self.study.head.seeds)]
         self.say(f"trial {best.number} is the best; its setting is trained with all labels and scored on val")
-        results = run_on_ray(jobs, self.slots, self.cluster, self.view, max_failures=self.execution.max_failures)
+        results = run_on_ray(
+            jobs,
+            self.slots,
+            self.cluster,
+            self.view,
+            max_failures=self.execution.max_failures,
+            concurrency=self.execution.concurrency,
+        )
         done = [results[job.run_id].metrics for job in jobs if results[job.run_id].status == "done"]
         if len(done) < len(jobs):
             self.say("it did not come to its end; the same command tries again")
@@ -188,7 +205,7 @@ class StudyDriver:
             f"trial {best.number}",
             [job.run_id for job in jobs],
             state="final",
-            run_scores=[metrics[self.study.metric] for metrics in done if metrics is not None],
+            run_scores=[metrics[self.study.final_metric] for metrics in done if metrics is not None],
             step=self.study.base.train.steps * len(jobs),
         )
         self.book.rows.append(row)
@@ -203,6 +220,7 @@ class StudyDriver:
     def reported(self, run_id: str, step: int, metrics: dict[str, float]) -> None:
         """A run reported; the scheduler has it in the book already."""
         self.view.reported(run_id, step, metrics)
+        self._save()
 
     def ended(self, result: JobResult) -> None:
         """A run is over."""
@@ -231,7 +249,7 @@ class StudyDriver:
                 "caption": head.caption,
                 "cell": study.cell,
                 "scale": study.scale,
-                "base": canonical(study.base),
+                "base": canonical(self.base),
                 "space": json.dumps([parameter.model_dump(mode="json") for parameter in study.search.space]),
                 "labeled_images": self.labeled_images,
                 "seeds": head.seeds,

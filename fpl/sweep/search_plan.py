@@ -252,6 +252,9 @@ def _too_small(plan: StudyPlan, layout: Layout) -> list[str]:
     """That a budget does not pay for a single trial of a study."""
     if plan.to_begin != 0 or plan.to_continue or plan.spent.trials:
         return []
+    if plan.study.head.sampler == "grid" and not plan.points:
+        what = f"a grid tries the paper's own runs, and none of its cells is {plan.study.cell} as it is varied here"
+        return [f"{what} -> leave the overrides out, or take another --sampler"]
     unit = "GPU" if layout.on_gpu else "core"
     costs = {
         "trials": "every study needs one at least",

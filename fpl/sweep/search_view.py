@@ -42,7 +42,8 @@ class SearchView(View):
 
     def trial_ended(self, row: TrialRow, best: TrialRow | None) -> None:
         """A trial is over: a line that stays."""
-        self._trials.append(row)
+        if row.state != "running":
+            self._trials.append(row)
         self._best = best
         count = self.ended_before + len(self._trials)
         of = f"/{self.total}" if self.total else ""

@@ -24,8 +24,8 @@ MEDIAN_OF = 5
 
 
 @dataclass(frozen=True)
-class Past:
-    """A trial of an earlier process, as far as the rules want to know it."""
+class Known:
+    """A trial, as far as the rules want to know it."""
 
     trial_id: str
 
@@ -58,9 +58,10 @@ class EarlyStopping(FIFOScheduler):  # type: ignore[misc]
         super().__init__()
         self.book, self.rule = book, rule
         self._told: dict[int, int] = {}
+        self._given_up: set[int] = set()
         for row in book.rows:
             if row.state in ("complete", "pruned"):
-                self._tell(None, Past(f"before-{row.number}"), row)
+                self._tell(row)
 
     def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """One step of a trial: only a report of a run is judged."""
@@ -70,12 +71,12 @@ class EarlyStopping(FIFOScheduler):  # type: ignore[misc]
         # Tune has made one level of keys out of two.
         metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
         reported = self.book.report(result["run_id"], result["step"], metrics)
-        if self.book.over:
+        if self.book.over and result["step"] < self.book.study.base.train.steps:
             return STOP
         if reported is None:
             return GO
         row = self.book.running[number].row
-        hopeless = self._tell(controller, trial, row)
+        hopeless = self._tell(row)
         # The paper's settings are what the others are held against: they go on to the end.
         paper = row.origin != self.book.study.head.sampler
         if not hopeless or paper or reported[0] >= self.book.study.steps:
@@ -86,21 +87,25 @@ class EarlyStopping(FIFOScheduler):  # type: ignore[misc]
     def on_trial_complete(self, controller: Any, trial: Any, result: dict[str, Any]) -> None:
         """A trial is over; if the store answered it, the rule hears only now what it had reported."""
         if entry := self.book.running.get(trial.config["trial"]):
-            self._tell(controller, trial, entry.row)
+            self._tell(entry.row)
 
-    def _tell(self, controller: Any, trial: Any, row: TrialRow) -> bool:
+    def _tell(self, row: TrialRow) -> bool:
         """Tell the rule what a row holds and it has not heard; whether it gives up the trial at the last of it."""
         if self.rule is None:
             return False
+        # Tune gives a trial that is taken up again another id; to the rule it is the same.
+        trial = Known(f"trial {row.number}")
         if row.number not in self._told:
-            self.rule.on_trial_add(controller, trial)
+            self.rule.on_trial_add(None, trial)
         heard = self._told.get(row.number, 0)
         verdict = GO
         for step, value in list(zip(row.steps, row.values, strict=True))[heard:]:
-            if verdict == STOP and isinstance(self.rule, MedianStoppingRule):
+            if row.number in self._given_up and isinstance(self.rule, MedianStoppingRule):
                 break  # of a trial that it has given up, it takes no more
             if math.isfinite(value):
-                verdict = self.rule.on_trial_result(controller, trial, {"step": step, "miou": value})
+                verdict = self.rule.on_trial_result(None, trial, {"step": step, "miou": value})
+                if verdict == STOP:
+                    self._given_up.add(row.number)
         self._told[row.number] = len(row.steps)
         return bool(verdict == STOP)
 

@@ -13,14 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from fpl.config.search import Value
 from fpl.config.study import Point, Study
 from fpl.errors import FplError
-from fpl.store.schema import HISTORY
-from fpl.store.trials import TrialRow, read_trials, write_trial
+from fpl.store.trials import TrialRow, read_trials, validations, write_trial
 from fpl.sweep.budget import Budget, Spent
 from fpl.sweep.job import Job, JobResult
 
@@ -83,9 +79,10 @@ class Book:
                 row.state, row.reason = "running", ""
         self.running: dict[int, _Running] = {}
         self.began = time.monotonic()
+        self._ended: float | None = None
         self._held: Proposal | None = None
         tried = [row.params for row in self.rows]
-        self._again = deque(row for row in self.rows if row.state == "running")
+        self._again = deque(self.unfinished)
         wanted = [point for point in study.points if point.own or study.head.sampler != "grid"]
         self._points: deque[Point] = deque(point for point in wanted if point.params not in tried)
 
@@ -99,12 +96,15 @@ class Book:
     @property
     def wall_hours(self) -> float:
         """Wall time of this and earlier calls."""
-        return self.wall_before + (time.monotonic() - self.began) / 3600
+        now = self._ended if self._ended is not None else time.monotonic()
+        return self.wall_before + (now - self.began) / 3600
 
     @property
     def trial_hours(self) -> float:
         """Device-hours that a whole trial takes: the mean of those that are complete, or what was expected."""
-        known = [row.device_hours for row in self.rows if row.state == "complete" and row.device_hours > 0]
+        complete = [row for row in self.rows if row.state == "complete"]
+        # One that the store answered took next to nothing, but says nothing about the next.
+        known = [row.device_hours for row in complete if row.device_hours > row.cost / 2]
         return statistics.fmean(known) if known else self.expected_hours
 
     @property
@@ -118,15 +118,35 @@ class Book:
         done = [row for row in self.rows if row.state == "complete"]
         return max(done, key=lambda row: row.score or 0.0, default=None)
 
+    @property
+    def final(self) -> TrialRow | None:
+        """The best setting, trained with all labels after a holdout search; None if that is still to do."""
+        best = self.best
+        return next((row for row in self.rows if row.state == "final" and best and row.params == best.params), None)
+
+    @property
+    def unfinished(self) -> list[TrialRow]:
+        """Trials that were cut off, by the end of the budget or of a process."""
+        return [row for row in self.rows if row.state == "running" and row.number not in self.running]
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether it is the budget that leaves trials unfinished."""
+        return bool(self.unfinished) and not self._may_begin()
+
+    def close(self) -> None:
+        """No more is done: the wall time stands."""
+        self._ended = time.monotonic()
+
     def next(self, ask: Ask) -> Proposal | None:
         """The next trial; None if that has to wait for one that runs.
 
         Raises:
             StopIteration: There is none: the budget is spent, or a grid is done.
         """
+        if not self._may_begin():
+            return self._wait()
         if self._held is None:
-            if not self._may_begin():
-                return self._wait()
             planned = self._again[0] if self._again else self._points[0] if self._points else None
             if planned is None and self.study.head.sampler == "grid":
                 return self._wait()
@@ -146,19 +166,29 @@ class Book:
         return None
 
     def _may_begin(self) -> bool:
+        """Whether the budget admits the trial that is next: one that is held, was cut off, or is new."""
+        waiting = len(self._again) + (self._held is not None)
         spent, hours = self.spent, self.trial_hours
-        if self._again:
-            # It was counted when it began.
-            spent = Spent(spent.trials - 1, spent.device_hours, spent.wall_hours)
-        rest = sum(max(0.0, hours - entry.row.device_hours) for entry in self.running.values())
-        return self.budget.admits(spent, rest, hours, hours / self.devices)
+        ahead = self._held.row if self._held is not None else self._again[0] if self._again else None
+        rest = hours if ahead is None else max(0.0, hours - ahead.device_hours)
+        running = sum(max(0.0, hours - entry.row.device_hours) for entry in self.running.values())
+        # Those that wait were counted when they were proposed.
+        spent = Spent(spent.trials - waiting, spent.device_hours, spent.wall_hours)
+        return self.budget.admits(spent, running, rest, rest / self.devices)
 
     def _propose(self, planned: TrialRow | Point | None, ask: Ask) -> Proposal:
         if isinstance(planned, TrialRow):
             self._again.popleft()
             # Its runs are gone through again: those that are done answer at once.
             planned.run_scores, planned.cost = [], 0.0
-            return Proposal(planned, self.make_jobs(planned.params))
+            jobs = self.make_jobs(planned.params)
+            if [job.run_id for job in jobs] != planned.run_ids:
+                raise FplError(
+                    f"trial {planned.number} was begun as {', '.join(planned.run_ids)}, its runs are now others",
+                    where=f"search {self.study.search.name}",
+                    hint="its data, splits or weights have changed; give another --out",
+                )
+            return Proposal(planned, jobs)
         number = 1 + max((row.number for row in self.rows), default=-1)
         wanted = None
         if planned is not None:
@@ -176,6 +206,7 @@ class Book:
     def started(self, run_id: str) -> None:
         """A run has its process; its trial's clock runs."""
         if entry := self._entry(run_id):
+            self._tick(entry)  # what a process took that was lost
             entry.clock = time.monotonic()
 
     def report(self, run_id: str, step: int, metrics: Mapping[str, float]) -> tuple[int, float] | None:
@@ -192,10 +223,8 @@ class Book:
             write_trial(self.out, entry.row)
             return None
         row = entry.row
-        row.report(
-            len(row.run_scores) * self.study.base.train.steps + step,
-            statistics.fmean([*row.run_scores, miou]),
-        )
+        done = row.run_scores[: row.run_ids.index(run_id)]
+        row.report(len(done) * self.study.base.train.steps + step, statistics.fmean([*done, miou]))
         write_trial(self.out, row)
         return row.step, row.values[-1]
 
@@ -203,6 +232,7 @@ class Book:
         """A run is over: its score, or the end of its trial."""
         entry = self._entry(result.run_id)
         if entry is None:
+            self._given_up(result)
             return
         row = entry.row
         self._tick(entry)
@@ -212,14 +242,23 @@ class Book:
             self._score(entry, result.run_id, result.metrics)
         write_trial(self.out, row)
 
+    def _given_up(self, result: JobResult) -> None:
+        """A run that died too often is known to have failed when its trial is no longer under way."""
+        for row in self.unfinished:
+            if result.status == "failed" and result.run_id in row.run_ids:
+                row.state, row.reason = "failed", f"{result.run_id}: {result.reason}"
+                write_trial(self.out, row)
+
     def _score(self, entry: _Running, run_id: str, metrics: Mapping[str, float]) -> None:
-        row = entry.row
+        row, steps = entry.row, self.study.base.train.steps
+        if row.run_ids.index(run_id) < len(row.run_scores):
+            return  # a process that died is replaced by one that goes through all runs again
         score = metrics.get(self.study.metric, math.nan)
         if not math.isfinite(score):
             row.state, row.reason = "failed", f"{run_id}: its {self.study.metric} is no number"
             return
-        before = len(row.run_scores) * self.study.base.train.steps
-        if row.step <= before:  # answered from the store, without a report
+        before = len(row.run_scores) * steps
+        if row.step < before + steps:  # answered from the store, without all reports
             for step, miou in validations(self.out, run_id):
                 row.report(before + step, statistics.fmean([*row.run_scores, miou]))
         row.run_scores.append(score)
@@ -240,9 +279,8 @@ class Book:
 
     def take_up(self) -> bool:
         """Put trials that lost their processes in line again; whether there are any and the budget allows them."""
-        unfinished = [row for row in self.rows if row.state == "running" and row.number not in self.running]
-        self._again = deque(unfinished)
-        return bool(unfinished) and not self.over
+        self._again = deque(self.unfinished)
+        return bool(self._again) and not self.over
 
     def _entry(self, run_id: str) -> _Running | None:
         return next((entry for entry in self.running.values() if run_id in entry.row.run_ids), None)
@@ -252,10 +290,3 @@ class Book:
         if entry.clock is not None:
             entry.row.device_hours += (now - entry.clock) * self.devices / 3600
             entry.clock = now
-
-
-def validations(out: Path, run_id: str) -> list[tuple[int, float]]:
-    """Step and mIoU of each validation of a finished run."""
-    rows = pq.read_table(out / HISTORY / f"{run_id}.parquet")
-    rows = rows.filter(pc.equal(rows["metric"], "miou")).sort_by("step")
-    return list(zip(rows["step"].to_pylist(), rows["value"].to_pylist(), strict=True))

@@ -75,7 +75,7 @@ def test_a_killed_search_is_continued_without_repeating_what_is_done(
     rows = rows_in(out)
     assert [row.number for row in rows] == list(range(9)), printed
     assert {row.state for row in rows} <= {"complete", "pruned", "failed"}, printed
-    assert second.returncode == (1 if any(row.state == "failed" for row in rows) else 0), printed
+    assert second.returncode == 0, printed
     assert most <= (os.cpu_count() or 1)
     for number, row in before.items():
         assert rows[number].params == row.params

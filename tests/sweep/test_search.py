@@ -14,8 +14,10 @@ import pytest
 
 from fpl.config.search import Value
 from fpl.config.study import Study
+from fpl.errors import FplError
 from fpl.store.as_optuna import as_optuna
-from fpl.store.trials import TrialRow, read_trials
+from fpl.store.trials import TrialRow, read_trials, write_trial
+from fpl.store.write import write_run
 from fpl.sweep.budget import Budget
 from fpl.sweep.job import JobResult
 from fpl.sweep.sampling import study_before
@@ -184,7 +186,7 @@ def test_the_budget_of_device_hours_holds_back_what_may_not_end_in_it(tmp_path: 
     for number in (0, 1):
         book.running[number].row.device_hours = 0.75
         finish(book, number, 40.0)
-    # They took 0.75 hours each: a third fits, a fourth does not.
+    # They took 0.75 hours each, and train for longer than half of it: a third fits, a fourth does not.
     assert book.next(ask(study)) is not None
     assert book.next(ask(study)) is None
     book.running[2].row.device_hours = 1.5
@@ -194,31 +196,15 @@ def test_the_budget_of_device_hours_holds_back_what_may_not_end_in_it(tmp_path: 
         book.next(ask(study))
 
 
-def feed(stopping: EarlyStopping, number: int, values: list[float], run_id: str) -> list[str]:
-    trial = SimpleNamespace(trial_id=f"t{number}", config={"trial": number})
+def feed(stopping: EarlyStopping, number: int, values: list[float], run_id: str, tune_id: str = "") -> list[str]:
+    trial = SimpleNamespace(trial_id=tune_id or f"t{number}", config={"trial": number})
     verdicts = []
     for place, value in enumerate(values, start=1):
         result = {"run_id": run_id, "step": 2 * place, "metrics/miou": value}
-        verdicts.append(stopping.on_trial_result(_NoController(), _Trial(trial.trial_id, number), result))
+        verdicts.append(stopping.on_trial_result(None, trial, result))
         if verdicts[-1] == "STOP":
             break
     return verdicts
-
-
-class _Trial:
-    def __init__(self, trial_id: str, number: int) -> None:
-        self.trial_id, self.config = trial_id, {"trial": number}
-
-    def __hash__(self) -> int:
-        return hash(self.trial_id)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Trial) and other.trial_id == self.trial_id
-
-
-class _NoController:
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"the rule wants {name} of Tune's controller")
 
 
 @pytest.mark.parametrize("stop", ["asha", "median"])
@@ -277,3 +263,156 @@ def test_nothing_is_stopped_where_the_search_says_so_or_there_is_one_validation(
     assert make_rule("none", tiny_study(tmp_path)) is None
     once = tiny_study(tmp_path, overrides=["train.evaluate_every=4"])
     assert make_rule("asha", once) is None
+
+
+def test_a_trial_whose_process_died_too_often_is_failed_and_not_taken_up_again(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    book = book_of(study, tmp_path / "out")
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    book.end(0)  # Tune gave its trial up
+    assert book.unfinished == [proposal.row]
+    book.run_ended(JobResult(proposal.row.run_ids[0], "failed", "its process died 3 times"))
+    assert not book.take_up() and not book.unfinished
+    assert [row.state for row in read_trials(tmp_path / "out", study.identity)] == ["failed"]
+
+
+def test_a_process_that_replaces_a_dead_one_counts_no_run_twice(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path, seeds=3)
+    book = book_of(study, tmp_path / "out")
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    runs = proposal.row.run_ids
+
+    def carry_out(run_id: str, score: float) -> None:
+        book.report(run_id, 2, {"miou": score - 2})
+        book.report(run_id, 4, {"miou": score})
+        book.run_ended(JobResult(run_id, "done", metrics={METRIC: score, "train_seconds": 3600.0}))
+
+    carry_out(runs[0], 10.0)
+    book.report(runs[1], 2, {"miou": 20.0})
+    # It dies; the next one finds the first run done, and reports of the second come again.
+    book.run_ended(JobResult(runs[0], "done", metrics={METRIC: 10.0, "train_seconds": 3600.0}))
+    carry_out(runs[1], 30.0)
+    carry_out(runs[2], 50.0)
+    row = read_trials(tmp_path / "out", study.identity)[0]
+    assert (row.state, row.run_scores, row.cost) == ("complete", [10.0, 30.0, 50.0], pytest.approx(3.0))
+    assert row.steps == [2, 4, 6, 8, 10, 12]
+    assert row.values == pytest.approx([8, 10, 19, 20, 88 / 3, 30])
+
+
+@pytest.mark.parametrize("stop", ["asha", "median"])
+def test_the_rule_knows_a_trial_that_is_taken_up_under_another_name(tmp_path: Path, stop: str) -> None:
+    study = tiny_study(tmp_path, stop=stop)
+    book = book_of(study, tmp_path / "out")
+    stopping = EarlyStopping(book, make_rule(study.head.stop, study))
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    run_id = proposal.row.run_ids[0]
+    assert feed(stopping, 0, [20.0], run_id) == ["CONTINUE"]
+    book.end(0)
+    assert book.take_up()
+    again = book.next(ask(study))
+    assert again is not None and again.row.number == 0
+    assert feed(stopping, 0, [20.0, 21.0], run_id, "another") == ["CONTINUE", "CONTINUE"]
+
+
+def test_a_setting_of_the_paper_goes_on_where_the_median_rule_gave_it_up(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path, stop="median", seeds=2)
+    out = tmp_path / "out"
+    for number in range(6):  # what a search before it found
+        row = TrialRow(study.identity, number, {"loss.strategy": "fixed", "loss.fixed_k": 1}, "tpe", ["a", "b"])
+        row.steps, row.values, row.run_scores, row.state = [2, 4, 6, 8], [50.0] * 4, [50.0, 50.0], "complete"
+        write_trial(out, row)
+    book = book_of(study, out)
+    stopping = EarlyStopping(book, make_rule("median", study))
+    proposal = book.next(ask(study))
+    assert proposal is not None and proposal.row.origin == "small.t08.quarter"
+    for run_id in proposal.row.run_ids:
+        assert feed(stopping, proposal.row.number, [1.0, 2.0], run_id) == ["CONTINUE", "CONTINUE"]
+        book.run_ended(JobResult(run_id, "done", metrics={METRIC: 2.0}))
+    assert proposal.row.state == "complete"
+
+
+def test_what_was_cut_off_near_the_end_of_a_budget_is_continued(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    hour = Budget("device", 1.0, "coreh")
+    book = book_of(study, tmp_path / "out", hour)
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    proposal.row.device_hours = 0.5
+    book.report(proposal.row.run_ids[0], 2, {"miou": 20.0})
+    again = book_of(study, tmp_path / "out", hour)
+    assert not again.exhausted
+    continued = again.next(ask(study))
+    assert continued is not None and continued.row.number == 0
+    spent = book_of(study, tmp_path / "out", Budget("device", 0.6, "coreh"))
+    assert spent.exhausted
+    with pytest.raises(StopIteration):
+        spent.next(ask(study))
+
+
+def test_fewer_trials_than_were_begun_continue_as_many(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    book = book_of(study, tmp_path / "out")
+    assert book.next(ask(study)) is not None and book.next(ask(study)) is not None
+    again = book_of(study, tmp_path / "out", Budget("trials", 1, "trials"))
+    continued = again.next(ask(study))
+    assert continued is not None and continued.row.number == 0
+    finish(again, 0, 20.0)
+    with pytest.raises(StopIteration):
+        again.next(ask(study))
+    assert again.exhausted
+
+
+def test_trials_answered_from_the_store_say_nothing_about_what_others_take(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    book = book_of(study, tmp_path / "out", trial_hours=2.0)
+    assert book.next(ask(study)) is not None
+    finish(book, 0, 20.0)  # an hour of training in no time
+    assert book.trial_hours == 2.0
+    assert book.next(ask(study)) is not None
+    book.running[1].row.device_hours = 1.5
+    finish(book, 1, 20.0)
+    assert book.trial_hours == pytest.approx(1.5, abs=0.01)
+
+
+def test_a_budget_that_ends_with_a_run_lets_it_end(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path, stop="none")
+    book = book_of(study, tmp_path / "out", Budget("device", 1.0, "coreh"))
+    stopping = EarlyStopping(book, None)
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    proposal.row.device_hours = 1.0
+    trial = SimpleNamespace(trial_id="t", config={"trial": 0})
+    report = {"run_id": proposal.row.run_ids[0], "metrics/miou": 20.0}
+    assert stopping.on_trial_result(None, trial, {**report, "step": 2}) == "STOP"
+    assert stopping.on_trial_result(None, trial, {**report, "step": 4}) == "CONTINUE"
+
+
+def test_a_run_killed_after_its_last_report_leaves_no_gap_in_the_curve(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    out = tmp_path / "out"
+    book = book_of(study, out)
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    run_id = proposal.row.run_ids[0]
+    book.report(run_id, 2, {"miou": 19.0})
+    history = [{"step": 2, "miou": 19.0}, {"step": 4, "miou": 20.0}]
+    write_run(out, {"run_id": run_id}, history, [], [])
+    again = book_of(study, out)
+    assert again.next(ask(study)) is not None
+    again.run_ended(JobResult(run_id, "done", metrics={METRIC: 20.0}))
+    row = read_trials(out, study.identity)[0]
+    assert (row.state, row.steps, row.values) == ("complete", [2, 4], [19.0, 20.0])
+
+
+def test_a_trial_begun_on_other_data_is_refused(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    book = book_of(study, tmp_path / "out")
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    proposal.row.run_ids = ["another-run"]
+    write_trial(tmp_path / "out", proposal.row)
+    with pytest.raises(FplError, match="was begun as another-run"):
+        book_of(study, tmp_path / "out").next(ask(study))
