@@ -52,7 +52,7 @@ def rows_in(out: Path) -> list[TrialRow]:
 def test_a_killed_search_is_continued_without_repeating_what_is_done(
     tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    write_experiments(tmp_path, steps=12, more=DIVERGING)
+    write_experiments(tmp_path, steps=30, more=DIVERGING)
     out = tmp_path / "out"
     most = 0
 
@@ -61,19 +61,19 @@ def test_a_killed_search_is_continued_without_repeating_what_is_done(
         rows = rows_in(out)
         most = max(most, sum(row.state == "running" for row in rows))
         ended = sum(row.state != "running" for row in rows)
-        return ended >= 3 and any(row.state == "running" and row.step for row in rows)
+        return ended >= 2 and any(row.state == "running" and row.step for row in rows)
 
-    first = start("--budget", "9trials", "--cpus-per-worker", "1")
+    first = start("--budget", "8trials", "--cpus-per-worker", "1")
     assert wait_until(half_way, 90), first.communicate()[0]
     kill([first.pid])
     first.wait()
     before = {row.number: row for row in rows_in(out)}
     made = {path: path.stat().st_mtime_ns for path in (out / "runs").glob("*.parquet")}
 
-    second = start("--budget", "9trials", "--cpus-per-worker", "1")
+    second = start("--budget", "8trials", "--cpus-per-worker", "1")
     printed = second.communicate(timeout=150)[0]
     rows = rows_in(out)
-    assert [row.number for row in rows] == list(range(9)), printed
+    assert [row.number for row in rows] == list(range(8)), printed
     assert {row.state for row in rows} <= {"complete", "pruned", "failed"}, printed
     assert second.returncode == 0, printed
     assert most <= (os.cpu_count() or 1)
