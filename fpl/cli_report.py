@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fpl.cli_options import EXPERIMENTS, Controls, Experiments, Scale, Seeds
 from fpl.errors import FplError
+
+if TYPE_CHECKING:
+    from fpl.config.campaign import Campaign
 
 
 def report(
@@ -25,11 +29,7 @@ def report(
 ) -> None:
     """Write tables, main page and a page with CSV per search from results that are there; nothing is trained."""
     from fpl.config.campaign import load_campaign
-    from fpl.report.grid import build_grids
-    from fpl.report.page import write_page, write_tables
-    from fpl.report.search_page import search_extra, write_search_pages
     from fpl.report.search_text import search_summary_lines
-    from fpl.report.summary import summarize
     from fpl.store.read import load_results
 
     campaign = load_campaign(experiments, scale, [], seeds, controls)
@@ -46,14 +46,26 @@ def report(
     for name in wanted:
         # An unknown name is said before anything is written.
         store.search(name)
-    pages = [page for name in wanted for page in write_search_pages(folder, name, main=True)]
+    main, pages = write_report(campaign, folder, wanted)
+    for name, page in zip(wanted, pages, strict=True):
+        print("\n".join(search_summary_lines(store, name)))
+        print(f"page and CSV of {name}: {page}")
+    print(f"tables and main page in {folder}: open {main}")
+
+
+def write_report(campaign: Campaign, folder: Path, names: Sequence[str]) -> tuple[Path, list[Path]]:
+    """Write tables and main page of what is in a folder, and the pages of some searches; the paths of the pages."""
+    from fpl.report.grid import build_grids
+    from fpl.report.page import write_page, write_tables
+    from fpl.report.search_page import search_extra, write_search_pages
+    from fpl.report.summary import summarize
+    from fpl.store.read import load_results
+
+    store = load_results(folder)
+    pages = [page for name in names for page in write_search_pages(folder, name, main=True)]
     grids = build_grids(campaign, store)
     summary = summarize(grids, store)
     environment = folder / "ENVIRONMENT"
     text = environment.read_text(encoding="utf-8") if environment.is_file() else ""
     write_tables(folder, grids, summary)
-    main = write_page(folder, grids, summary, text, search_extra(store))
-    for name, page in zip(wanted, pages, strict=True):
-        print("\n".join(search_summary_lines(store, name)))
-        print(f"page and CSV of {name}: {page}")
-    print(f"tables and main page in {folder}: open {main}")
+    return write_page(folder, grids, summary, text, search_extra(store)), pages

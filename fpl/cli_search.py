@@ -36,6 +36,7 @@ from fpl.cli_options import (
 from fpl.errors import FplError
 
 if TYPE_CHECKING:
+    from fpl.config.campaign import Campaign
     from fpl.config.study import Study
     from fpl.sweep.execution import Execution
     from fpl.sweep.places import Places
@@ -79,7 +80,7 @@ def search(
     # Read when torch is loaded: one core belongs to one run, which is told its threads.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-    from fpl.config.campaign import scale_file
+    from fpl.config.campaign import load_campaign
     from fpl.config.study import load_studies
     from fpl.config.weights import default_folder
     from fpl.sweep.execution import Execution
@@ -103,8 +104,9 @@ def search(
     out = out or Path("runs") / studies[0].scale
     weights = weights or default_folder(data_root, [study.base for study in studies])
     places = Places(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
+    campaign = load_campaign(experiments, scale)
     execution = Execution.of_scale(
-        scale_file(experiments, scale).launch,
+        campaign.scale.launch,
         address=address,
         launcher=launcher,
         workers=workers,
@@ -118,7 +120,7 @@ def search(
     plan = _plan(studies, places, execution, budget)
     with interruptible("nothing is lost: the same command continues"):
         books = _carry_out(plan, places, execution, retry_failed)
-    _show(studies[0].search.name, books, out, publish)
+    _show(studies[0].search.name, books, out, publish, campaign)
     # A trial that failed is a result like any other; a search without one that did not, or not at its end, is none.
     if not all(map(_ended_well, books)):
         raise typer.Exit(1)
@@ -159,25 +161,29 @@ def _carry_out(plan: SearchPlan, places: Places, execution: Execution, retry_fai
     return run_search(plan.studies, places, execution, retry_failed=retry_failed, say=_say)
 
 
-def _show(name: str, books: list[Book], out: Path, publish: Path | None) -> None:
-    """Say what was learnt; with `publish` also put trials, page and CSV there."""
+def _show(name: str, books: list[Book], out: Path, publish: Path | None, campaign: Campaign) -> None:
+    """Say what was learnt and write its page; with `publish` also put the trials there and mend the main page."""
+    from fpl.cli_report import write_report
     from fpl.report.search_page import write_search_pages
     from fpl.report.search_text import search_summary_lines
     from fpl.store.compact import publish_searches
     from fpl.store.read import Results
 
     place = publish or out
-    if publish is not None:
-        publish_searches(out, publish, [book.study.identity for book in books])
-    for line in search_summary_lines(Results(place), name):
+    studies = [book.study.identity for book in books]
+    if publish is None:
+        (page,) = write_search_pages(place, name)
+    else:
+        publish_searches(out, publish, studies)
+        _, (page,) = write_report(campaign, publish, [name])
+    for line in search_summary_lines(Results(place), name, studies):
         print(line)
     for book in books:
         if book.unfinished:
             why = "the budget is spent, a larger one continues" if book.exhausted else "the same command continues"
             numbers = ", ".join(str(row.number) for row in book.unfinished)
             print(f"not finished: trials {numbers} of {book.study.cell}: {why}")
-    page = write_search_pages(place, name)
-    print(f"trials, page and CSV in {place}: open {page[0]}")
+    print(f"trials, page and CSV in {place}: open {page}")
 
 
 def _say(text: str) -> None:

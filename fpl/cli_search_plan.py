@@ -138,6 +138,8 @@ def _costs(plan: SearchPlan, out: Path) -> Iterator[str]:
     # `--budget` counts what earlier calls spent.
     spent = sum(each.spent.device_hours for each in plan.studies)
     used = f", {hours_text(spent)} {plan.device_unit}-hours used so far" if spent else ""
+    if plan.to_come == 0:
+        used += ", nothing left to begin"
     yield f"budget: {budget}{used}; store: {out}"
     if plan.hours:
         last = "; the best setting's last training, with all labels, is beside the budget"
@@ -151,7 +153,7 @@ def _costs(plan: SearchPlan, out: Path) -> Iterator[str]:
     where = plan.capacity.words() if plan.capacity else "read from Ray at start"
     at_once = "" if plan.slots is None else f"; {plan.slots} trial{'s' * (plan.slots != 1)} at once"
     wall = plan.wall_seconds()
-    yield f"capacity: {where}{at_once}" + (f"; wall time at most about {duration(wall)}" if wall else "")
+    yield f"capacity: {where}{at_once}" + (f"; wall time about {duration(wall)}" if wall else "")
 
 
 def _result(plan: SearchPlan) -> str:

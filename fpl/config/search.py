@@ -185,6 +185,8 @@ class Search(_Part):
                 raise ValueError(f"{key} is varied twice")
             if key in ("seed", "data.split.index", "data.split.holdout"):
                 raise ValueError(f"{key} is no setting to search: it is what a score is the mean over")
+            if key.startswith(("train.", "eval.")):
+                raise ValueError(f"{key} is no setting to search: trials are compared at equal steps and protocols")
         for number, parameter in enumerate(self.space):
             if late := set(parameter.when) & set(self.keys[number:]):
                 raise ValueError(f"{parameter.key}: its condition on {sorted(late)[0]} must come after that parameter")

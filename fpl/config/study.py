@@ -16,7 +16,7 @@ from fpl.config.campaign import Campaign, load_campaign
 from fpl.config.cells import Cell
 from fpl.config.compose import validate
 from fpl.config.identity import canonical, recipe_digest
-from fpl.config.layers import flatten, merge, nested
+from fpl.config.layers import flatten, merge, nested, parse_override
 from fpl.config.schema import RunConfig
 from fpl.config.search import Head, Search, Suggests, Value, load_search, with_changes
 from fpl.errors import FplError
@@ -169,6 +169,7 @@ def load_studies(
     given = {key: value for key, value in changes.items() if value is not None}
     if given:
         search = with_changes(search, given)
+    _check_overrides(search, overrides)
     campaign = load_campaign(folder, scale, search.search.on, 1, True, overrides)
     # Without the overrides: the points are the paper's.
     points = load_campaign(folder, scale, search.search.points, 1, True).all_cells if search.search.points else []
@@ -180,6 +181,16 @@ def load_studies(
         # Cells that differ at the paper's scale may be the same runs at a small one: those are one study.
         studies.setdefault(study.identity, replace(study, points=_points(study, points)))
     return list(studies.values())
+
+
+def _check_overrides(search: Search, overrides: Sequence[str]) -> None:
+    for key in (parse_override(text)[0] for text in overrides):
+        if key in search.keys:
+            raise FplError(
+                f"{key} is searched: an override of it would mean nothing",
+                where=f"override {key}",
+                hint="narrow its [[space]] in a copy of the search file, and give that file's path",
+            )
 
 
 def _cells(campaign: Campaign, names: Sequence[str]) -> list[Cell]:
@@ -198,10 +209,14 @@ def _check_keys(study: Study) -> None:
             if key not in study.settings:
                 near = difflib.get_close_matches(key, study.settings, n=1, cutoff=0.5)
                 guess = f"did you mean {near[0]}? " if near else ""
+                section = key.partition(".")[0] + "."
+                known = [name for name in study.settings if name.startswith(section)] or sorted(
+                    {name.partition(".")[0] + ".…" for name in study.settings if "." in name}
+                )
                 raise FplError(
                     f"the runs of {study.cell} have no setting {key}",
                     where=f"search {study.search.name}",
-                    hint=f"{guess}`fpl results --columns all` shows the settings",
+                    hint=f"{guess}they have: {', '.join(known)}",
                 )
         for key, values in parameter.when.items():
             if key not in study.search.keys and study.settings[key] not in values:

@@ -21,7 +21,7 @@ from fpl.report.search_text import (
     stopping_line,
     warnings,
 )
-from fpl.report.search_view import SearchView, StudyView, short, value_text
+from fpl.report.search_view import SearchView, StudyView, is_cell, short, value_text
 from fpl.store.search_frame import records
 
 # Pairs of parameters that are drawn; the CSV has all.
@@ -88,7 +88,7 @@ def _best(study: StudyView) -> list[str]:
     head = ["", "mIoU in %", "to the paper's best", "setting", "trial", "from"]
     if "cost" in study.objectives:
         head.append("device-hours")
-    rows = [_best_row(str(row["rank"]), row, study) for _, row in frame.iterrows()]
+    rows = [_best_row(f"{row['rank']}{', paper' * is_cell(row['origin'])}", row, study) for _, row in frame.iterrows()]
     paper = study.paper
     listed = set(frame["number"])
     rows += [_best_row("paper", row, study) for _, row in paper.iterrows() if row["number"] not in listed]

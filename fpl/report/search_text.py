@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
 from fpl.report.search import best, early_stopping, margin_between
 from fpl.report.search_claim import checks
 from fpl.report.search_importance import ENOUGH_BEST, ENOUGH_TRIALS, QUANTILE
-from fpl.report.search_view import SearchView, StudyView, count, direction_words, read_search
+from fpl.report.search_view import SearchView, StudyView, count, direction_words, is_cell, read_search
 from fpl.store.read import Results
 
 LINE = 119
 SHOWN = 3
 
 
-def search_summary_lines(results: Results, name: str) -> list[str]:
+def search_summary_lines(results: Results, name: str, only: Collection[str] = ()) -> list[str]:
     """What the terminal says of a search: per study the best settings, the paper's, what stopping saved, warnings.
 
     Args:
         results: Of a folder that holds the search.
         name: Of the search.
+        only: Ids of the studies to speak of; empty for all.
 
     Returns:
         Lines of fewer than 120 columns.
@@ -33,14 +34,21 @@ def search_summary_lines(results: Results, name: str) -> list[str]:
     """
     search = read_search(results, name)
     lines = [f"search {name}: {search.caption}"]
-    for study in search.studies:
+    studies = [study for study in search.studies if not only or study.about["study"] in only]
+    for study in studies:
         lines.append(f"{study.title}: {counts(study)}")
         lines += [f"  {line}" for line in _rows(study)]
         told = [difference_line(study), final_line(study), stopping_line(study), failure_line(study)]
         lines += [f"  {line}" for line in told if line]
         lines += [f"  warning: {warning}" for warning in warnings(study)]
     # A search of one labeled fraction has nothing to say about the claim; its page says so.
-    lines += [check.sentence for check in checks(search) if check.verdict != "not run"]
+    lines += [
+        check.sentence
+        for check in checks(search)
+        if check.verdict != "not run" and (not only or set(check.studies) & set(only))
+    ]
+    if others := len(search.studies) - len(studies):
+        lines.append(f"{plural(others, 'other study', 'other studies')} of this search: fpl report {name}")
     return [part for line in lines for part in _wrapped(line)]
 
 
@@ -161,6 +169,8 @@ def warnings(study: StudyView) -> list[str]:
             f"selected on {images(study)}, and scored there: no number to report yet; the same `fpl search` command "
             "trains the best setting with all labels in the end"
         )
+    if "cost" in study.objectives:
+        found.append("cost is measured time: whatever else the machine did stands in it")
     if running := len(study.of("running")):
         found.append(f"{plural(running, 'trial')} unfinished: the same `fpl search` command continues")
     return found
@@ -182,18 +192,21 @@ def importance_line(study: StudyView) -> str:
     return text
 
 
-def plural(number: int, word: str) -> str:
-    """`1 trial`, `2 trials`."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+def plural(number: int, word: str, several: str = "") -> str:
+    """`1 trial`, `2 trials`; `several` where that is no mere s."""
+    return f"{number} {word if number == 1 else several or word + 's'}"
 
 
 def best_line(search: SearchView) -> str:
-    """The best setting of each study, for lists of searches."""
-    return "; ".join(
-        f"{study.title}: {score_text(study.complete.iloc[0])} with {study.setting(study.complete.iloc[0])}"
-        for study in search.studies
-        if len(study.complete)
-    )
+    """The best setting of each study, for lists of searches; after a holdout search, with the number to report."""
+    found = []
+    for study in search.studies:
+        row = study.final if study.final is not None else study.complete.iloc[0] if len(study.complete) else None
+        if row is not None:
+            held_out = study.about["protocol"] == "holdout" and study.final is None
+            where = " on held-out labeled images" if held_out else ""
+            found.append(f"{study.title}: {score_text(row)}{where} with {study.setting(row)}")
+    return "; ".join(found)
 
 
 def _rows(study: StudyView) -> list[str]:
@@ -201,9 +214,12 @@ def _rows(study: StudyView) -> list[str]:
     first = best(study, SHOWN)
     rows = [(f"{row['rank']}.", row) for _, row in first.iterrows()]
     paper = study.paper
-    rows += [("paper", row) for _, row in paper[~paper["number"].isin(first["number"])].iterrows()]
+    rows += [("-", row) for _, row in paper[~paper["number"].isin(first["number"])].iterrows()]
+    cost = "cost" in study.objectives
     return [
-        f"{mark:<5} {score_text(row)}  trial {row['number']} ({row['origin']}): {study.setting(row)}"
+        f"{mark:<2} {score_text(row)}"
+        + (f", {row['cost']:.3g} {study.about['device_unit']}-hours" if cost else "")
+        + f"  trial {row['number']} ({'paper: ' * is_cell(row['origin'])}{row['origin']}): {study.setting(row)}"
         for mark, row in rows
     ]
 

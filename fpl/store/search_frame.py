@@ -75,11 +75,17 @@ def _record(row: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, Any]:
     whole = whole_steps(study, len(row["run_ids"]))
     # A run that the store had already was not trained again: what is complete has used all its steps.
     done = row["state"] in ("complete", "final")
+    about = {key: study[key] for key in OF_STUDY}
+    if row["state"] == "final":
+        # Scored where and by what the search looked at nothing.
+        about |= {"protocol": "val", "metric": str(study["metric"]).rpartition("_")[0] + "_last"}
     return {
-        **{key: study[key] for key in OF_STUDY},
+        **about,
         FRACTION: flatten(json.loads(study["base"])).get(FRACTION),
         "objectives": ", ".join(study["objectives"]),
         **row,
+        # What was stopped has trained runs to no end.
+        "cost": row["cost"] if done else None,
         "run_ids": list(row["run_ids"]),
         "share": 1.0 if done else row["step"] / whole if whole else 0.0,
         **params,
@@ -89,7 +95,7 @@ def _record(row: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, Any]:
 def _column(name: str, rows: Sequence[Mapping[str, Any]], parameters: list[Parameter] | None) -> pd.Series:
     values = [row.get(name) for row in rows]
     if parameters is None:
-        kinds = {"score": "float64", "score_std": "float64", "labeled_images": "Int64"}
+        kinds = {"score": "float64", "cost": "float64", "score_std": "float64", "labeled_images": "Int64"}
         return pd.Series(values, dtype=kinds.get(name))
     return pd.Series(values, dtype=_dtype(parameters))
 

@@ -19,11 +19,15 @@ from fpl.store.trials import TrialRow
 
 # Trials that are drawn at random before the samplers that learn begin to; the paper's settings count.
 STARTUP_TRIALS = 10
+# A sampler that proposes what was tried is asked again so often, and then chance in its place.
+ATTEMPTS, BLIND_ATTEMPTS = 30, 100
 
 
-def make_sampler(name: Sampler, seed: int, number: int) -> optuna.samplers.BaseSampler:
+def make_sampler(name: Sampler, seed: int, number: int, attempt: int = 0) -> optuna.samplers.BaseSampler:
     """The sampler of one trial. It is seeded by the trial's number: one that is made anew must not repeat itself."""
-    derived = int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4])
+    derived = int.from_bytes(hashlib.sha256(f"{seed}/{number}/{attempt}".encode()).digest()[:4])
+    if attempt >= ATTEMPTS:
+        return optuna.samplers.RandomSampler(seed=derived)
     if name == "tpe":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -43,7 +47,7 @@ def make_sampler(name: Sampler, seed: int, number: int) -> optuna.samplers.BaseS
 
 
 def study_before(
-    study: Study, rows: Sequence[TrialRow], number: int, wanted: Mapping[str, Value] | None = None
+    study: Study, rows: Sequence[TrialRow], number: int, wanted: Mapping[str, Value] | None = None, attempt: int = 0
 ) -> optuna.Study:
     """The Optuna study whose `ask` gives trial `number`.
 
@@ -51,9 +55,10 @@ def study_before(
         study: What is searched.
         rows: Trials so far, in any order, without the one that is asked for.
         number: Of the trial that is asked for.
-        wanted: Its parameters where they are known: a setting of the paper, or of a trial that was cut off.
+        wanted: Its parameters where they are known: a setting of the paper.
+        attempt: How often it was asked for and found to repeat another.
     """
-    sampler = make_sampler(study.head.sampler, study.seed, number)
+    sampler = make_sampler(study.head.sampler, study.seed, number, attempt)
     known = sorted((row for row in rows if row.number != number), key=lambda row: row.number)
     found = as_optuna(study.search.space, known, study.head.objectives, sampler)
     if wanted is not None:

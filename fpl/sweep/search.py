@@ -73,7 +73,7 @@ def run_search(
         say(f"Ray: {cluster.describe()}")
         cluster.check(slots, places)
         for plan in plans:
-            with _alone(plan.study, places.out):
+            with _alone(plan.study, places.out, say):
                 driver = StudyDriver(plan, places, execution, slots, cluster, retry_failed, say)
                 driver.carry_out()
             books.append(driver.book)
@@ -81,12 +81,16 @@ def run_search(
 
 
 @contextlib.contextmanager
-def _alone(study: Study, out: Path) -> Iterator[None]:
+def _alone(study: Study, out: Path, say: Say) -> Iterator[None]:
     """Keep a second process off the same study: both would number their trials alike."""
     (out / STUDIES).mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(out / STUDIES / f".{study.identity}.lock")
     try:
-        lock.acquire(timeout=LOCK_PATIENCE)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            say(f"another process has {study.identity}, or has not quite died yet: waiting {LOCK_PATIENCE:.0f} s")
+            lock.acquire(timeout=LOCK_PATIENCE)
     except filelock.Timeout:
         raise FplError(
             "another process carries this search out",
@@ -127,7 +131,8 @@ class StudyDriver:
             retry_failed=retry_failed,
         )
         over = sum(row.state in ("complete", "pruned", "failed") for row in self.book.rows)
-        trials = int(plan.budget.amount) if plan.budget.kind == "trials" else None
+        counted = plan.budget.kind == "trials" and plan.to_begin is not None
+        trials = plan.spent.trials + (plan.to_begin or 0) if counted else None
         self.view = SearchView({}, {}, total=trials, ended_before=over, run_steps=self.study.base.train.steps)
         self.base, *_, split = pin(self.study.base, places)
         if before and before["base"] != canonical(self.base):

@@ -151,8 +151,9 @@ def plan_search(
         # What a trial needs, whatever its parameters.
         for config in (study.config({}, split=split) for split in range(study.head.splits)):
             blocked.update([*needs.lacking(config), *misfits(config, layout, capacity)])
-        blocked.update(_too_small(planned[-1], layout))
+        blocked.update(_too_small(planned[-1], layout, slots != 0))
     warnings = Counter(warning for study in studies for warning in warnings_of(study.base))
+    warnings.update(warning for each in planned if (warning := _only_points(each)))
     return SearchPlan(
         planned, capacity, layout, model, budget, slots, [*blocked], needs.to_make, needs.to_download, [*warnings]
     )
@@ -248,9 +249,20 @@ def _affordable(
     return free + paid if paid else 0
 
 
-def _too_small(plan: StudyPlan, layout: Layout) -> list[str]:
+def _only_points(plan: StudyPlan) -> str:
+    """That a budget of trials ends before anything but the paper's settings is tried, or before all of them are."""
+    if plan.budget.kind != "trials" or (plan.study.head.sampler == "grid" and plan.budget.amount >= len(plan.points)):
+        return ""
+    trials, points = int(plan.budget.amount), len(plan.points)
+    if trials > points or not points:
+        return ""
+    rest = "nothing else" if trials == points else f"not the other {points - trials}, and nothing else"
+    return f"{plan.study.cell}: {plan.budget.words} try {trials} of the paper's {points} settings, {rest}"
+
+
+def _too_small(plan: StudyPlan, layout: Layout, room: bool) -> list[str]:
     """That a budget does not pay for a single trial of a study."""
-    if plan.to_begin != 0 or plan.to_continue or plan.spent.trials:
+    if plan.to_begin != 0 or plan.to_continue or plan.spent.trials or not room:
         return []
     if plan.study.head.sampler == "grid" and not plan.points:
         what = f"a grid tries the paper's own runs, and none of its cells is {plan.study.cell} as it is varied here"

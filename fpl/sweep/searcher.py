@@ -41,9 +41,11 @@ class StudySearch(OptunaSearch):  # type: ignore[misc]
         self._numbers[trial_id] = proposal.row.number
         return {"trial": proposal.row.number, "jobs": proposal.jobs}
 
-    def _ask(self, rows: list[TrialRow], number: int, wanted: Mapping[str, Value] | None) -> dict[str, Value]:
-        self._ot_study = study_before(self.book.study, rows, number, wanted)
-        found: dict[str, Value] = super().suggest(f"trial {number} after {len(rows)}")
+    def _ask(
+        self, rows: list[TrialRow], number: int, wanted: Mapping[str, Value] | None, attempt: int
+    ) -> dict[str, Value]:
+        self._ot_study = study_before(self.book.study, rows, number, wanted, attempt)
+        found: dict[str, Value] = super().suggest(f"trial {number}, attempt {attempt}, after {len(rows)}")
         return found
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:

@@ -19,9 +19,10 @@ from fpl.errors import FplError
 from fpl.store.trials import TrialRow, read_trials, validations, write_trial
 from fpl.sweep.budget import Budget, Spent
 from fpl.sweep.job import Job, JobResult
+from fpl.sweep.sampling import ATTEMPTS, BLIND_ATTEMPTS
 
-# Gives the parameters of a trial: (rows so far, its number, its parameters where they are known).
-Ask = Callable[[list[TrialRow], int, Mapping[str, Value] | None], dict[str, Value]]
+# Gives the parameters of a trial: (rows so far, its number, its parameters where they are known, attempt).
+Ask = Callable[[list[TrialRow], int, Mapping[str, Value] | None, int], dict[str, Value]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,6 @@ class Book:
         self.running: dict[int, _Running] = {}
         self.began = time.monotonic()
         self._ended: float | None = None
-        self._held: Proposal | None = None
         tried = [row.params for row in self.rows]
         self._again = deque(self.unfinished)
         wanted = [point for point in study.points if point.own or study.head.sampler != "grid"]
@@ -142,66 +142,70 @@ class Book:
         """The next trial; None if that has to wait for one that runs.
 
         Raises:
-            StopIteration: There is none: the budget is spent, or a grid is done.
+            StopIteration: There is none: the budget is spent, a grid is done, or there is nothing new to try.
         """
-        if not self._may_begin():
-            return self._wait()
-        if self._held is None:
-            planned = self._again[0] if self._again else self._points[0] if self._points else None
-            if planned is None and self.study.head.sampler == "grid":
-                return self._wait()
-            self._held = self._propose(planned, ask)
-        runs = {job.run_id for entry in self.running.values() for job in entry.jobs}
-        if any(job.run_id in runs for job in self._held.jobs):
-            return None  # once the other is done, this one is answered from the store
-        proposal, self._held = self._held, None
+        proposal = None
+        if self._may_begin():
+            proposal = self._continued() if self._again else self._new(ask)
+        if proposal is None:
+            if not self.running:
+                raise StopIteration
+            return None  # what ends may make room, or teach the sampler something new
         self.running[proposal.row.number] = _Running(proposal.row, proposal.jobs)
         write_trial(self.out, proposal.row)
         return proposal
 
-    def _wait(self) -> Proposal | None:
-        """What ends may make room; with nothing running, nothing will."""
-        if not self.running:
-            raise StopIteration
-        return None
-
     def _may_begin(self) -> bool:
-        """Whether the budget admits the trial that is next: one that is held, was cut off, or is new."""
-        waiting = len(self._again) + (self._held is not None)
+        """Whether the budget admits the trial that is next: one that was cut off, or a new one."""
         spent, hours = self.spent, self.trial_hours
-        ahead = self._held.row if self._held is not None else self._again[0] if self._again else None
-        rest = hours if ahead is None else max(0.0, hours - ahead.device_hours)
+        rest = max(0.0, hours - self._again[0].device_hours) if self._again else hours
         running = sum(max(0.0, hours - entry.row.device_hours) for entry in self.running.values())
-        # Those that wait were counted when they were proposed.
-        spent = Spent(spent.trials - waiting, spent.device_hours, spent.wall_hours)
+        # Those that were cut off were counted when they were proposed.
+        spent = Spent(spent.trials - len(self._again), spent.device_hours, spent.wall_hours)
         return self.budget.admits(spent, running, rest, rest / self.devices)
 
-    def _propose(self, planned: TrialRow | Point | None, ask: Ask) -> Proposal:
-        if isinstance(planned, TrialRow):
-            self._again.popleft()
-            # Its runs are gone through again: those that are done answer at once.
-            planned.run_scores, planned.cost = [], 0.0
-            jobs = self.make_jobs(planned.params)
-            if [job.run_id for job in jobs] != planned.run_ids:
-                raise FplError(
-                    f"trial {planned.number} was begun as {', '.join(planned.run_ids)}, its runs are now others",
-                    where=f"search {self.study.search.name}",
-                    hint="its data, splits or weights have changed; give another --out",
-                )
-            return Proposal(planned, jobs)
+    def _continued(self) -> Proposal:
+        """The first trial that was cut off."""
+        row = self._again.popleft()
+        # Its runs are gone through again: those that are done answer at once.
+        row.run_scores, row.cost = [], 0.0
+        jobs = self.make_jobs(row.params)
+        if [job.run_id for job in jobs] != row.run_ids:
+            raise FplError(
+                f"trial {row.number} was begun as {', '.join(row.run_ids)}, its runs are now others",
+                where=f"search {self.study.search.name}",
+                hint="its data, splits or weights have changed; give another --out",
+            )
+        return Proposal(row, jobs)
+
+    def _new(self, ask: Ask) -> Proposal | None:
+        """A setting of the paper, then what the sampler proposes; None if that is nothing new."""
         number = 1 + max((row.number for row in self.rows), default=-1)
-        wanted = None
-        if planned is not None:
-            self._points.popleft()
-            wanted = planned.params
-        params = ask(self.rows, number, wanted)
-        if wanted is not None and params != wanted:
-            raise FplError(f"asked for {wanted}, Optuna gave {params}", where=f"search {self.study.search.name}")
+        if self._points:
+            point = self._points.popleft()
+            params, origin = ask(self.rows, number, point.params, 0), point.cell
+            if params != point.params:
+                raise FplError(f"asked for {point.params}, Optuna gave {params}", where=self.study.search.name)
+        elif self.study.head.sampler == "grid" or (new := self._untried(ask, number)) is None:
+            return None
+        else:
+            params, origin = new, self.study.head.sampler
         jobs = self.make_jobs(params)
-        origin = planned.cell if planned is not None else self.study.head.sampler
         row = TrialRow(self.study.identity, number, params, origin, [job.run_id for job in jobs])
         self.rows.append(row)
         return Proposal(row, jobs)
+
+    def _untried(self, ask: Ask, number: int) -> dict[str, Value] | None:
+        """What the sampler proposes and no trial has been: another would be the same runs and the same score."""
+        known = list(self.rows)
+        for attempt in range(ATTEMPTS + BLIND_ATTEMPTS):
+            params = ask(known, number, None, attempt)
+            twin = next((row for row in self.rows if row.params == params), None)
+            if twin is None:
+                return params
+            # Told the known result once more, a sampler that is drawn there moves on.
+            known.append(twin)
+        return None
 
     def started(self, run_id: str) -> None:
         """A run has its process; its trial's clock runs."""

@@ -288,3 +288,14 @@ def test_no_effect_is_refused_in_any_trial(study: Study) -> None:
 def test_changes_of_the_command_line_are_checked(make: Make) -> None:
     with pytest.raises(FplError, match="search: seeds: Input should be greater"):
         make(seeds=0)
+
+
+def test_an_override_of_what_is_searched_is_refused(make: Make) -> None:
+    with pytest.raises(FplError, match=r"loss\.threshold is searched"):
+        make(overrides=["loss.threshold=0.9"])
+
+
+@pytest.mark.parametrize("key", ["train.steps", "eval.stride_rate"])
+def test_trials_are_compared_at_equal_steps_and_protocols(make: Make, key: str) -> None:
+    with pytest.raises(FplError, match="equal steps and protocols"):
+        make(SEARCH.replace("loss.threshold", key))

@@ -276,7 +276,7 @@ def test_the_papers_settings_are_shown_even_if_bad(tmp_path: Path) -> None:
     lines = search_summary_lines(Results(tmp_path), "demo")
     assert [line.split()[0] for line in lines if line.endswith(tuple("0123456789")) and "(n = 1)" in line] == [
         *("1.", "2.", "3."),
-        "paper",
+        "-",
     ]
 
 
