@@ -36,7 +36,6 @@ from fpl.cli_options import (
 from fpl.errors import FplError
 
 if TYPE_CHECKING:
-    from fpl.config.campaign import Campaign
     from fpl.config.study import Study
     from fpl.sweep.execution import Execution
     from fpl.sweep.places import Places
@@ -80,7 +79,7 @@ def search(
     # Read when torch is loaded: one core belongs to one run, which is told its threads.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-    from fpl.config.campaign import load_campaign
+    from fpl.config.campaign import scale_file
     from fpl.config.study import load_studies
     from fpl.config.weights import default_folder
     from fpl.sweep.execution import Execution
@@ -104,9 +103,8 @@ def search(
     out = out or Path("runs") / studies[0].scale
     weights = weights or default_folder(data_root, [study.base for study in studies])
     places = Places(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
-    campaign = load_campaign(experiments, scale)
     execution = Execution.of_scale(
-        campaign.scale.launch,
+        scale_file(experiments, scale).launch,
         address=address,
         launcher=launcher,
         workers=workers,
@@ -120,7 +118,7 @@ def search(
     plan = _plan(studies, places, execution, budget)
     with interruptible("nothing is lost: the same command continues"):
         books = _carry_out(plan, places, execution, retry_failed)
-    _show(studies[0].search.name, books, out, publish, campaign)
+    _show(studies[0].search.name, books, out, publish, experiments, scale)
     # A trial that failed is a result like any other; a search without one that did not, or not at its end, is none.
     if not all(map(_ended_well, books)):
         raise typer.Exit(1)
@@ -161,9 +159,10 @@ def _carry_out(plan: SearchPlan, places: Places, execution: Execution, retry_fai
     return run_search(plan.studies, places, execution, retry_failed=retry_failed, say=_say)
 
 
-def _show(name: str, books: list[Book], out: Path, publish: Path | None, campaign: Campaign) -> None:
+def _show(name: str, books: list[Book], out: Path, publish: Path | None, experiments: Path, scale: str) -> None:
     """Say what was learnt and write its page; with `publish` also put the trials there and mend the main page."""
     from fpl.cli_report import write_report
+    from fpl.config.campaign import load_campaign
     from fpl.report.search_page import write_search_pages
     from fpl.report.search_text import search_summary_lines
     from fpl.store.compact import publish_searches
@@ -175,7 +174,7 @@ def _show(name: str, books: list[Book], out: Path, publish: Path | None, campaig
         (page,) = write_search_pages(place, name)
     else:
         publish_searches(out, publish, studies)
-        _, (page,) = write_report(campaign, publish, [name])
+        _, (page,) = write_report(load_campaign(experiments, scale), publish, [name])
     for line in search_summary_lines(Results(place), name, studies):
         print(line)
     for book in books:

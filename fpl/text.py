@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Collection, Mapping, Sequence
 
 
@@ -15,6 +16,11 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours}:{minute:02d}:{second:02d}"
     return f"{minute}:{second:02d}" if whole >= 60 else f"{whole} s"
+
+
+def timestamp() -> str:
+    """The time now, to the second, with its zone: `2026-01-31T12:00:00+00:00`."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[str]:

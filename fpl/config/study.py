@@ -66,6 +66,11 @@ class Study:
         return self.search.search
 
     @property
+    def tried_points(self) -> tuple[Point, ...]:
+        """The points that are tried: a grid has none that its own cell's table does not."""
+        return tuple(point for point in self.points if point.own or self.head.sampler != "grid")
+
+    @property
     def runs_per_trial(self) -> int:
         """Runs whose mean is a trial's score."""
         return self.head.seeds * self.head.splits

@@ -10,7 +10,8 @@ import pandas as pd
 
 from fpl.config.search import Parameter
 from fpl.report.search_drawing import COLORS, GROUND, INK, MARKERS, SCORE, SOFT, axes, draw, score_colors
-from fpl.report.search_view import is_cell, short, value_text
+from fpl.report.search_view import short, value_text
+from fpl.store.trials import is_cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

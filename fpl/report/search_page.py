@@ -15,7 +15,7 @@ from fpl.report.search_claim import SOURCE, checks, thresholds
 from fpl.report.search_importance import importances
 from fpl.report.search_sections import claim_section, scroll, study_section
 from fpl.report.search_text import (
-    best_line,
+    best_lines,
     counts,
     search_summary_lines,
     searched,
@@ -92,7 +92,7 @@ def search_extra(results: Results) -> list[Extra]:
             link = f'<a href="{FOLDER}/{name}/{PAGE}">{link}</a>'
         trials = sum(map(searched, search.studies))
         cells = [f"<td>{trials}</td>", f"<td>{escape(search.caption)}</td>"]
-        cells.append(f"<td>{escape(best_line(search)) or '–'}</td>")
+        cells.append(f"<td>{escape('; '.join(best_lines(search))) or '–'}</td>")
         rows.append(f'<tr><th scope="row" class="label">{link}</th>{"".join(cells)}</tr>')
     head = '<thead><tr><td class="label"></td><th>trials</th><th>question</th><th>best (mIoU in %)</th></tr></thead>'
     table = f'<table class="searches">{head}<tbody>{"".join(rows)}</tbody></table>'
@@ -124,7 +124,7 @@ def search_page(search: SearchView, files: Sequence[str] = (), back: bool = Fals
         f"<h1>{escape(heading)}</h1>",
         '<div class="summary">',
         *(f"<p>{escape(study.title)}: {escape(counts(study))}</p>" for study in search.studies),
-        *(f"<p>best: {escape(line)}</p>" for line in best_line(search).split("; ") if line),
+        *(f"<p>best: {escape(line)}</p>" for line in best_lines(search)),
         *(f"<p>{escape(check.sentence)} ({SOURCE})</p>" for check in checks(search) if check.verdict != "not run"),
         "</div>",
         *([f"<nav><ul>{''.join(links)}</ul></nav>"] if len(links) > 1 else []),

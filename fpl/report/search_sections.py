@@ -21,8 +21,9 @@ from fpl.report.search_text import (
     stopping_line,
     warnings,
 )
-from fpl.report.search_view import SearchView, StudyView, is_cell, short, value_text
+from fpl.report.search_view import SearchView, StudyView, short, value_text
 from fpl.store.search_frame import records
+from fpl.store.trials import is_cell
 
 # Pairs of parameters that are drawn; the CSV has all.
 PAIRS = 6

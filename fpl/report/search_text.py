@@ -11,8 +11,9 @@ import pandas as pd
 from fpl.report.search import best, early_stopping, margin_between
 from fpl.report.search_claim import checks
 from fpl.report.search_importance import ENOUGH_BEST, ENOUGH_TRIALS, QUANTILE
-from fpl.report.search_view import SearchView, StudyView, count, direction_words, is_cell, read_search
+from fpl.report.search_view import SearchView, StudyView, count, direction_words, read_search
 from fpl.store.read import Results
+from fpl.store.trials import is_cell
 
 LINE = 119
 SHOWN = 3
@@ -197,7 +198,7 @@ def plural(number: int, word: str, several: str = "") -> str:
     return f"{number} {word if number == 1 else several or word + 's'}"
 
 
-def best_line(search: SearchView) -> str:
+def best_lines(search: SearchView) -> list[str]:
     """The best setting of each study, for lists of searches; after a holdout search, with the number to report."""
     found = []
     for study in search.studies:
@@ -206,7 +207,7 @@ def best_line(search: SearchView) -> str:
             held_out = study.about["protocol"] == "holdout" and study.final is None
             where = " on held-out labeled images" if held_out else ""
             found.append(f"{study.title}: {score_text(row)}{where} with {study.setting(row)}")
-    return "; ".join(found)
+    return found
 
 
 def _rows(study: StudyView) -> list[str]:

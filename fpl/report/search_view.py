@@ -15,7 +15,7 @@ from fpl.config.search import DIRECTIONS, Parameter
 from fpl.report.statistics import noise_floor
 from fpl.store.read import Results
 from fpl.store.search_frame import FRACTION, read_space, records
-from fpl.store.trials import TrialRow, read_trials
+from fpl.store.trials import TrialRow, is_cell, read_trials
 
 # What tells studies of one search apart, where the label of their data does not.
 APART = ("cell", "scale", "protocol", "sampler", "sampler_seed", "stop", "seeds", "splits", "objectives", "metric")
@@ -119,11 +119,6 @@ def read_search(results: Results, name: str) -> SearchView:
     # The newest wording of the question.
     caption = str(max(about, key=lambda row: str(row["updated_at"]))["caption"])
     return SearchView(name, caption, studies)
-
-
-def is_cell(origin: str) -> bool:
-    """Whether a trial comes from a cell (`TABLE.ROW.COLUMN`), not from a sampler."""
-    return "." in origin
 
 
 def direction_words(objective: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
 import statistics
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 from fpl.store.read import read_table
 from fpl.store.schema import HISTORY, STUDIES, TRIALS
 from fpl.store.write import write_table
+from fpl.text import timestamp
 
 State = Literal["running", "complete", "pruned", "failed", "final"]
 
@@ -38,7 +38,7 @@ class TrialRow:
     device_hours: float = 0.0
     cost: float = 0.0
     reason: str = ""
-    started_at: str = field(default_factory=lambda: now())
+    started_at: str = field(default_factory=timestamp)
     updated_at: str = ""
 
     @property
@@ -64,14 +64,14 @@ class TrialRow:
         self.step = step
 
 
-def now() -> str:
-    """The time, for a row."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+def is_cell(origin: str) -> bool:
+    """Whether a trial comes from a cell (`TABLE.ROW.COLUMN`), not from a sampler."""
+    return "." in origin
 
 
 def write_trial(out: Path, row: TrialRow) -> None:
     """Write a trial's row, in the place of its last one."""
-    row.updated_at = now()
+    row.updated_at = timestamp()
     held = asdict(row) | {
         "params": json.dumps(row.params, sort_keys=True),
         "score": row.score,
@@ -85,7 +85,7 @@ def write_trial(out: Path, row: TrialRow) -> None:
 
 def write_study(out: Path, row: Mapping[str, Any]) -> None:
     """Write a study's row, in the place of its last one."""
-    write_table(out / STUDIES / f"{row['study']}.parquet", STUDIES, [{**row, "updated_at": now()}])
+    write_table(out / STUDIES / f"{row['study']}.parquet", STUDIES, [{**row, "updated_at": timestamp()}])
 
 
 def read_study(out: Path, study: str) -> dict[str, Any] | None:

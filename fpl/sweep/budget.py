@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fpl.errors import FplError
+
+if TYPE_CHECKING:
+    from fpl.store.trials import TrialRow
 
 Kind = Literal["trials", "device", "wall"]
 
@@ -40,6 +44,12 @@ class Spent:
     trials: int = 0
     device_hours: float = 0.0
     wall_hours: float = 0.0
+
+    @classmethod
+    def of(cls, rows: Sequence[TrialRow], wall_hours: float) -> Spent:
+        """What the rows of a study say; the final run of a holdout search is no trial, but has its hours."""
+        trials = sum(row.state != "final" for row in rows)
+        return cls(trials, sum(row.device_hours for row in rows), wall_hours)
 
 
 @dataclass(frozen=True)

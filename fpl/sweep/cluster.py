@@ -13,12 +13,13 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fpl.config.weights import WEIGHTS_VARIABLE
 from fpl.data.parallel import core_count
 from fpl.errors import FplError
 from fpl.files import write_atomic
+from fpl.sweep.execution import Execution, Launcher
 from fpl.sweep.nodes import differences, look_around
 from fpl.sweep.places import Places
 
@@ -47,7 +48,7 @@ class Slots:
         gpus_per_worker: GPUs that Ray sets aside for each.
     """
 
-    launcher: Literal["inline", "gang", "train"]
+    launcher: Launcher
     workers: int = 1
     cpus_per_worker: float = 1.0
     gpus_per_worker: float = 0.0
@@ -67,6 +68,13 @@ class Slots:
                 where="--gpus-per-worker",
                 hint="workers that share a run need whole GPUs; a single one may do with a part",
             )
+
+    @classmethod
+    def of(cls, execution: Execution, gang: bool = False) -> Slots:
+        """What a run gets; with `gang`, one that the scale wants in a gang."""
+        launcher: Launcher = "gang" if gang else execution.launcher
+        workers = execution.gang_workers if gang else 1 if launcher == "inline" else execution.workers
+        return cls(launcher, workers, execution.cpus_per_worker, execution.gpus_per_worker)
 
     def words(self) -> str:
         """For messages: `2 workers with 1 CPU and 0 GPUs each`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import importlib.metadata
 import os
 import platform
@@ -11,7 +10,7 @@ import torch
 
 from fpl.data.parallel import core_count
 from fpl.sweep.record import provenance
-from fpl.text import duration
+from fpl.text import duration, timestamp
 
 PACKAGES = ("fpl", "torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic")
 
@@ -29,7 +28,7 @@ def environment(command: str, seconds: float, trained: int, device: torch.device
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     lines = {
         "command": command,
-        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "finished": timestamp(),
         "wall time": f"{duration(seconds)} for the {trained} runs of the last call",
         "commit": where["commit"] or "unknown (not a checkout)",
         "machine": f"{where['device']}, {core_count()} cores, {memory:.0f} GiB memory",

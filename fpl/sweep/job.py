@@ -5,7 +5,6 @@ Every launcher, with Ray or without, ends in `run_job`: the same training, the s
 
 from __future__ import annotations
 
-import datetime
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,13 +13,16 @@ from typing import Any, Literal, Protocol, TextIO
 import torch
 
 from fpl.config.compose import validate
-from fpl.config.identity import recipe_digest
+from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import read_run
 from fpl.store.write import run_path, write_failure
+from fpl.sweep.execution import Execution
 from fpl.sweep.local import BusyError, LostWorkerError, Report, StoppedError, run_local
 from fpl.sweep.places import Places
+from fpl.sweep.prepare import pin
+from fpl.text import timestamp
 from fpl.train.runtime import Verdict
 from fpl.train.state import LoopOptions
 
@@ -58,6 +60,23 @@ class Job:
     def of(cls, config: RunConfig, run_id: str, places: Places, **options: Any) -> Job:
         """A job from a pinned configuration."""
         return cls(run_id, config.model_dump(mode="json"), places, **options)
+
+    @classmethod
+    def pinned(cls, config: RunConfig, places: Places, execution: Execution) -> Job:
+        """A job from a configuration without pins, carried out as `execution` says.
+
+        Raises:
+            FplError: Data, split or weights are not there.
+        """
+        pinned, *_ = pin(config, places)
+        return cls.of(
+            pinned,
+            run_id(pinned),
+            places,
+            threads=execution.threads,
+            loader_workers=execution.loader_workers,
+            checkpoint_every=execution.checkpoint_every,
+        )
 
     @property
     def log(self) -> Path:
@@ -136,7 +155,7 @@ def finished(job: Job) -> JobResult:
 
 def fail(job: Job, reason: str) -> JobResult:
     """Record that a job failed."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    now = timestamp()
     row = {
         "run_id": job.run_id,
         "recipe": recipe_digest(job.config),

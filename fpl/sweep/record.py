@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from fpl.errors import FplError
 from fpl.store.write import write_run
 from fpl.sweep.capacity import processor_name
 from fpl.sweep.prepare import Prepared
+from fpl.text import timestamp
 from fpl.train.evaluate import constant_miou, scores
 from fpl.train.runtime import Workers
 from fpl.train.state import LoopOptions, Outcome
@@ -88,7 +88,7 @@ def provenance(device: torch.device) -> dict[str, str | None]:
     """Versions and hardware, for the footnotes of tables."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
     return {
-        "finished_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "finished_at": timestamp(),
         "device": name,
         "fpl_version": fpl.__version__,
         "commit": _commit(),

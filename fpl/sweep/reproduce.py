@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from fpl.config.identity import recipe_digest, run_id
+from fpl.config.identity import recipe_digest
 from fpl.store.read import Results
 from fpl.store.write import failure_path, run_path
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, run_serially
 from fpl.sweep.places import Places
-from fpl.sweep.prepare import pin
 from fpl.sweep.suite import Wanted
 from fpl.sweep.view import View
 
@@ -76,21 +75,13 @@ def carry_out(
     others: list[Job] = []
     estimates: dict[str, float] = {}
     for run in wanted:
-        config, *_ = pin(run.config, places)
-        identity = run_id(config)
+        job = Job.pinned(run.config, places, execution)
+        identity = job.run_id
         if run_path(places.out, identity).exists():
             account.before.append(identity)
         elif failure_path(places.out, identity).exists() and not retry_failed:
             account.failed_before.append(identity)
         else:
-            job = Job.of(
-                config,
-                identity,
-                places,
-                threads=execution.threads,
-                loader_workers=execution.loader_workers,
-                checkpoint_every=execution.checkpoint_every,
-            )
             (gangs if run.gang else others).append(job)
             # A gang's run holds the cores of several others.
             estimates[identity] = estimate(run) * (execution.gang_workers if run.gang else 1)
@@ -129,12 +120,7 @@ def _on_ray(
     from fpl.sweep.cluster import Slots, ray_session
     from fpl.sweep.tune_driver import run_on_ray
 
-    per_worker = {"cpus_per_worker": execution.cpus_per_worker, "gpus_per_worker": execution.gpus_per_worker}
-    workers = 1 if execution.launcher == "inline" else execution.workers
-    batches = [
-        (others, Slots(launcher=execution.launcher, workers=workers, **per_worker)),
-        (gangs, Slots(launcher="gang", workers=execution.gang_workers, **per_worker)),
-    ]
+    batches = [(others, Slots.of(execution)), (gangs, Slots.of(execution, gang=True))]
     results: dict[str, JobResult] = {}
     with ray_session(execution.address) as cluster:
         say(f"Ray: {cluster.describe()}")

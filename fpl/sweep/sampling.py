@@ -28,17 +28,15 @@ def make_sampler(name: Sampler, seed: int, number: int, attempt: int = 0) -> opt
     derived = int.from_bytes(hashlib.sha256(f"{seed}/{number}/{attempt}".encode()).digest()[:4])
     if attempt >= ATTEMPTS:
         return optuna.samplers.RandomSampler(seed=derived)
-    if name == "tpe":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if name == "tpe":
             # `group` splits a conditional space into parts whose parameters occur together; `constant_liar` keeps
             # trials that run at the same time apart.
             return optuna.samplers.TPESampler(
                 seed=derived, n_startup_trials=STARTUP_TRIALS, multivariate=True, group=True, constant_liar=True
             )
-    if name == "gp":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if name == "gp":
             # What is not there in every trial, it draws at random.
             return optuna.samplers.GPSampler(
                 seed=derived, n_startup_trials=STARTUP_TRIALS, warn_independent_sampling=False
@@ -59,7 +57,7 @@ def study_before(
         attempt: How often it was asked for and found to repeat another.
     """
     sampler = make_sampler(study.head.sampler, study.seed, number, attempt)
-    known = sorted((row for row in rows if row.number != number), key=lambda row: row.number)
+    known = sorted(rows, key=lambda row: row.number)
     found = as_optuna(study.search.space, known, study.head.objectives, sampler)
     if wanted is not None:
         found.enqueue_trial(dict(wanted))

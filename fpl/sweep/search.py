@@ -14,8 +14,7 @@ import filelock
 import pyarrow.parquet as pq
 
 import fpl
-from fpl.config.identity import canonical, run_id
-from fpl.config.schema import RunConfig
+from fpl.config.identity import canonical
 from fpl.config.search import Value
 from fpl.config.study import Study
 from fpl.errors import FplError
@@ -60,13 +59,7 @@ def run_search(
     Raises:
         FplError: An input is missing, the cluster has no room, or parameters mean nothing where they are varied.
     """
-    inline = execution.launcher == "inline"
-    slots = Slots(
-        launcher=execution.launcher,
-        workers=1 if inline else execution.workers,
-        cpus_per_worker=execution.cpus_per_worker,
-        gpus_per_worker=execution.gpus_per_worker,
-    )
+    slots = Slots.of(execution)
     places = absolute(places)
     books = []
     with ray_session(execution.address) as cluster:
@@ -168,18 +161,7 @@ class StudyDriver:
 
     def make_jobs(self, params: Mapping[str, Value]) -> list[Job]:
         """The runs of a setting."""
-        return [self._job(config) for config in self.study.configs(params)]
-
-    def _job(self, config: RunConfig) -> Job:
-        pinned, *_ = pin(config, self.places)
-        return Job.of(
-            pinned,
-            run_id(pinned),
-            self.places,
-            threads=self.execution.threads,
-            loader_workers=self.execution.loader_workers,
-            checkpoint_every=self.execution.checkpoint_every,
-        )
+        return [Job.pinned(config, self.places, self.execution) for config in self.study.configs(params)]
 
     def _final(self, best: TrialRow) -> None:
         """Train the best setting with all labels and score its last weights on the validation part.
@@ -188,7 +170,8 @@ class StudyDriver:
         """
         if self.book.final is not None:
             return
-        jobs = [self._job(self.study.final_config(best.params, seed)) for seed in range(self.study.head.seeds)]
+        configs = [self.study.final_config(best.params, seed) for seed in range(self.study.head.seeds)]
+        jobs = [Job.pinned(config, self.places, self.execution) for config in configs]
         self.say(f"trial {best.number} is the best; its setting is trained with all labels and scored on val")
         results = run_on_ray(
             jobs,
@@ -202,10 +185,9 @@ class StudyDriver:
         if len(done) < len(jobs):
             self.say("it did not come to its end; the same command tries again")
             return
-        number = 1 + max(row.number for row in self.book.rows)
         row = TrialRow(
             self.study.identity,
-            number,
+            self.book.next_number,
             dict(best.params),
             f"trial {best.number}",
             [job.run_id for job in jobs],

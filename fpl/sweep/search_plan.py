@@ -159,14 +159,9 @@ def plan_search(
     )
 
 
-def _points(study: Study) -> tuple[Point, ...]:
-    """The paper's settings that are tried: a grid has none that its own cell's table does not."""
-    return tuple(point for point in study.points if point.own or study.head.sampler != "grid")
-
-
 def _trials(study: Study) -> int:
     """Trials of a study without a budget: a grid is complete."""
-    return len(_points(study)) if study.head.sampler == "grid" else study.head.trials
+    return len(study.tried_points) if study.head.sampler == "grid" else study.head.trials
 
 
 def _plan_study(
@@ -180,14 +175,14 @@ def _plan_study(
 ) -> StudyPlan:
     recorded_rows = read_trials(places.out, study.identity)
     rows = [row for row in recorded_rows if row.state != "final"]
-    points = _points(study)
+    points = study.tried_points
     answered = [point for point in points if _recipes(study, point) <= done]
     start = RUN_START[layout.launcher]
     seconds = (model.run_seconds(study.config({}), layout.workers) + start) * study.runs_per_trial
     devices = layout.workers * (layout.gpus_per_worker if layout.on_gpu else layout.cpus_per_worker)
     hours = seconds * devices / 3600
     wall = (read_study(places.out, study.identity) or {}).get("wall_seconds") or 0.0
-    spent = Spent(len(rows), sum(row.device_hours for row in recorded_rows), wall / 3600)
+    spent = Spent.of(recorded_rows, wall / 3600)
     # What a trial that was cut off has done is in its checkpoints.
     rests = [seconds * max(0.0, 1 - row.step / study.steps) for row in rows if row.state == "running"]
     tried = [row.params for row in rows]

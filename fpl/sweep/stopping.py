@@ -13,7 +13,7 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule
 
 from fpl.config.search import Stop
 from fpl.config.study import Study
-from fpl.store.trials import TrialRow
+from fpl.store.trials import TrialRow, is_cell
 from fpl.sweep.trials import Book
 
 GO, STOP = str(TrialScheduler.CONTINUE), str(TrialScheduler.STOP)
@@ -78,8 +78,7 @@ class EarlyStopping(FIFOScheduler):  # type: ignore[misc]
         row = self.book.running[number].row
         hopeless = self._tell(row)
         # The paper's settings are what the others are held against: they go on to the end.
-        paper = row.origin != self.book.study.head.sampler
-        if not hopeless or paper or reported[0] >= self.book.study.steps:
+        if not hopeless or is_cell(row.origin) or reported[0] >= self.book.study.steps:
             return GO
         self.book.prune(number)
         return STOP

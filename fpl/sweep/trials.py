@@ -10,7 +10,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fpl.config.search import Value
@@ -41,7 +41,6 @@ class Proposal:
 @dataclass
 class _Running:
     row: TrialRow
-    jobs: list[Job]
     # When its process began or said something last; None while it has none.
     clock: float | None = None
 
@@ -83,15 +82,12 @@ class Book:
         self._ended: float | None = None
         tried = [row.params for row in self.rows]
         self._again = deque(self.unfinished)
-        wanted = [point for point in study.points if point.own or study.head.sampler != "grid"]
-        self._points: deque[Point] = deque(point for point in wanted if point.params not in tried)
+        self._points: deque[Point] = deque(point for point in study.tried_points if point.params not in tried)
 
     @property
     def spent(self) -> Spent:
         """What this and earlier calls used up."""
-        trials = [row for row in self.rows if row.state != "final"]
-        hours = sum(row.device_hours for row in self.rows)
-        return Spent(len(trials), hours, self.wall_hours)
+        return Spent.of(self.rows, self.wall_hours)
 
     @property
     def wall_hours(self) -> float:
@@ -125,6 +121,11 @@ class Book:
         return next((row for row in self.rows if row.state == "final" and best and row.params == best.params), None)
 
     @property
+    def next_number(self) -> int:
+        """Number of the next trial."""
+        return 1 + max((row.number for row in self.rows), default=-1)
+
+    @property
     def unfinished(self) -> list[TrialRow]:
         """Trials that were cut off, by the end of the budget or of a process."""
         return [row for row in self.rows if row.state == "running" and row.number not in self.running]
@@ -151,7 +152,7 @@ class Book:
             if not self.running:
                 raise StopIteration
             return None  # what ends may make room, or teach the sampler something new
-        self.running[proposal.row.number] = _Running(proposal.row, proposal.jobs)
+        self.running[proposal.row.number] = _Running(proposal.row)
         write_trial(self.out, proposal.row)
         return proposal
 
@@ -161,7 +162,7 @@ class Book:
         rest = max(0.0, hours - self._again[0].device_hours) if self._again else hours
         running = sum(max(0.0, hours - entry.row.device_hours) for entry in self.running.values())
         # Those that were cut off were counted when they were proposed.
-        spent = Spent(spent.trials - len(self._again), spent.device_hours, spent.wall_hours)
+        spent = replace(spent, trials=spent.trials - len(self._again))
         return self.budget.admits(spent, running, rest, rest / self.devices)
 
     def _continued(self) -> Proposal:
@@ -180,7 +181,7 @@ class Book:
 
     def _new(self, ask: Ask) -> Proposal | None:
         """A setting of the paper, then what the sampler proposes; None if that is nothing new."""
-        number = 1 + max((row.number for row in self.rows), default=-1)
+        number = self.next_number
         if self._points:
             point = self._points.popleft()
             params, origin = ask(self.rows, number, point.params, 0), point.cell
@@ -235,26 +236,19 @@ class Book:
     def run_ended(self, result: JobResult) -> None:
         """A run is over: its score, or the end of its trial."""
         entry = self._entry(result.run_id)
-        if entry is None:
-            self._given_up(result)
-            return
-        row = entry.row
-        self._tick(entry)
-        if result.status == "failed":
-            row.state, row.reason = "failed", f"{result.run_id}: {result.reason}"
-        elif result.status == "done" and result.metrics is not None:
-            self._score(entry, result.run_id, result.metrics)
-        write_trial(self.out, row)
-
-    def _given_up(self, result: JobResult) -> None:
-        """A run that died too often is known to have failed when its trial is no longer under way."""
-        for row in self.unfinished:
-            if result.status == "failed" and result.run_id in row.run_ids:
+        if entry is not None:
+            self._tick(entry)
+        # A run that died too often is known to have failed when its trial is no longer under way.
+        rows = [entry.row] if entry else [row for row in self.unfinished if result.run_id in row.run_ids]
+        for row in rows:
+            if result.status == "failed":
                 row.state, row.reason = "failed", f"{result.run_id}: {result.reason}"
-                write_trial(self.out, row)
+            elif entry is not None and result.status == "done" and result.metrics is not None:
+                self._score(row, result.run_id, result.metrics)
+            write_trial(self.out, row)
 
-    def _score(self, entry: _Running, run_id: str, metrics: Mapping[str, float]) -> None:
-        row, steps = entry.row, self.study.base.train.steps
+    def _score(self, row: TrialRow, run_id: str, metrics: Mapping[str, float]) -> None:
+        steps = self.study.base.train.steps
         if row.run_ids.index(run_id) < len(row.run_scores):
             return  # a process that died is replaced by one that goes through all runs again
         score = metrics.get(self.study.metric, math.nan)
