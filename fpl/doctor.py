@@ -16,6 +16,7 @@ from fpl.config.schema import ModelConfig
 from fpl.data.parallel import core_count
 from fpl.data.spec import SPECS, find_root
 from fpl.errors import FplError
+from fpl.losses import kernels
 from fpl.models.pretrained import find_pretrained
 
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic", "pillow", "scipy")
@@ -31,6 +32,7 @@ def print_doctor(data_root: Path, splits_root: Path, weights_dir: Path | None) -
     for section, lines in (
         ("versions", _versions()),
         ("devices", _devices()),
+        ("fuzzy positive loss", _losses()),
         ("data", _data(data_root, splits_root)),
         ("weights", _weights(weights_dir)),
     ):
@@ -59,6 +61,12 @@ def _devices() -> Iterator[str]:
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         yield f"+ cuda:{index}: {properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+
+
+def _losses() -> Iterator[str]:
+    for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+        fused, line = kernels.describe(device)
+        yield f"{'+' if fused else '-'} {device}: {line}"
 
 
 def _data(data_root: Path, splits_root: Path) -> Iterator[str]:

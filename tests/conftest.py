@@ -16,9 +16,15 @@ from fpl.config.schema import RunConfig
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.synthetic import draw_city
+from fpl.losses import kernels
 from fpl.sweep.places import Places
 
 torch.set_num_threads(1)
+# The GPU kernels run in Triton's interpreter, which has to be asked for before anything imports Triton.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+# Compiled here, and not within the time limit of whichever test comes first.
+kernels.available("cpu")
 
 RUN = """
 [data]

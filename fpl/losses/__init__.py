@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fpl.losses.assignment import FIDELITIES, STRATEGIES, assign, class_rank
+from fpl.losses.assignment import assign, class_rank
 from fpl.losses.fuzzy import (
     REDUCTIONS,
     FuzzyPositiveLoss,
@@ -12,8 +12,9 @@ from fpl.losses.fuzzy import (
     fuzzy_positive_terms,
 )
 from fpl.losses.pixel import KINDS, PixelLoss, PixelTerm
+from fpl.losses.rules import FIDELITIES, STRATEGIES, WEIGHTS
 from fpl.losses.supervised import cross_entropy, ohem_cross_entropy
-from fpl.losses.weight import WEIGHTS, adaptive_weight
+from fpl.losses.weight import adaptive_weight
 
 __all__ = [
     "FIDELITIES",

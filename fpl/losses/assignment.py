@@ -7,10 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fpl.losses.checks import check_choice, check_map, check_range, check_scores, to_compute
-
-STRATEGIES = ("n-1", "n", "fixed", "step", "ratio")
-FIDELITIES = ("paper", "released")
+from fpl.losses.checks import check_map, check_range, check_scores, to_compute
+from fpl.losses.rules import Rules
 
 RELEASED_CAP = 3
 STEP_START = 3
@@ -25,16 +23,20 @@ class Ranking(NamedTuple):
     """int64 [B, *spatial, C], the class that each value belongs to."""
 
 
-def check_assignment(
-    threshold: float, strategy: str, fidelity: str, fixed_k: int, ratio: float, progress: float
-) -> None:
-    """Raise ValueError for a value that no number of classes would make right."""
-    check_choice("strategy", strategy, STRATEGIES)
-    check_choice("fidelity", fidelity, FIDELITIES)
-    check_range("threshold", threshold, "0 < threshold <= 1", 0 < threshold <= 1)
-    check_range("fixed_k", fixed_k, "a whole number >= 1", fixed_k >= 1 and fixed_k == int(fixed_k))
-    check_range("ratio", ratio, "0 < ratio < 1", 0 < ratio < 1)
-    check_range("progress", progress, "0 <= progress <= 1", 0 <= progress <= 1)
+def step_k(progress: float, classes: int) -> int:
+    """K of strategy ``step``: 3, 2, 1 in the thirds of training, C - 1 at most."""
+    # The small term keeps a progress such as 2/3 = 0.666... in the third that it begins.
+    return min(max(STEP_START - int(3 * progress + 1e-9), 1), classes - 1)
+
+
+def fitting_k(fixed_k: int, classes: int) -> int:
+    """K of strategy ``fixed``.
+
+    Raises:
+        ValueError: It would leave no class negative.
+    """
+    check_range("fixed_k", fixed_k, f"1 <= fixed_k <= C - 1 = {classes - 1}", fixed_k <= classes - 1)
+    return int(fixed_k)
 
 
 def sort_classes(scores: Tensor) -> Ranking:
@@ -88,36 +90,25 @@ def positive_mask(scores: Tensor, ranking: Ranking, k: Tensor) -> Tensor:
     return (scores > last_value).logical_or_(tied_in)
 
 
-def assign_sorted(
-    cumulative: Tensor,
-    *,
-    threshold: float,
-    strategy: str,
-    fidelity: str,
-    fixed_k: int,
-    ratio: float,
-    progress: float,
-) -> Tensor:
+def assign_sorted(cumulative: Tensor, rules: Rules) -> Tensor:
     """Do the work of :func:`assign` on running sums [B, *spatial, C] of descending probabilities."""
     classes = cumulative.shape[-1]
     pixels = cumulative.shape[:-1]
-    if strategy == "fixed":
-        check_range("fixed_k", fixed_k, f"1 <= fixed_k <= C - 1 = {classes - 1}", fixed_k <= classes - 1)
-        k = torch.full(pixels, int(fixed_k), dtype=torch.int64, device=cumulative.device)
-    elif strategy == "step":
-        k_now = max(STEP_START - int(3 * progress + 1e-9), 1)
-        k = torch.full(pixels, min(k_now, classes - 1), dtype=torch.int64, device=cumulative.device)
+    if rules.strategy == "fixed":
+        k = torch.full(pixels, fitting_k(rules.fixed_k, classes), dtype=torch.int64, device=cumulative.device)
+    elif rules.strategy == "step":
+        k = torch.full(pixels, step_k(rules.progress, classes), dtype=torch.int64, device=cumulative.device)
     else:
-        exceeds = cumulative > threshold if fidelity == "paper" else cumulative >= threshold
+        exceeds = cumulative > rules.threshold if rules.fidelity == "paper" else cumulative >= rules.threshold
         n = (exceeds.logical_not_().sum(-1) + 1).clamp_(max=classes)
-        if strategy == "n-1":
+        if rules.strategy == "n-1":
             k = (n - 1).clamp_(min=1)
-        elif strategy == "ratio":
+        elif rules.strategy == "ratio":
             # The small term keeps a product such as 0.29 * 100 = 28.999... from losing a whole class.
-            k = (n.double() * ratio + 1e-9).floor_().long().clamp_(min=1)
+            k = (n.double() * rules.ratio + 1e-9).floor_().long().clamp_(min=1)
         else:
             k = n
-    return k.clamp_(max=min(RELEASED_CAP, classes - 1)) if fidelity == "released" else k
+    return k.clamp_(max=min(RELEASED_CAP, classes - 1)) if rules.fidelity == "released" else k
 
 
 def assign(
@@ -158,18 +149,12 @@ def assign(
         ValueError: An argument is outside its range, or the tensor has another shape or dtype.
     """
     check_scores("teacher_probs", teacher_probs)
-    check_assignment(threshold, strategy, fidelity, fixed_k, ratio, progress)
+    rules = Rules(
+        threshold=threshold, strategy=strategy, fidelity=fidelity, fixed_k=fixed_k, ratio=ratio, progress=progress
+    ).checked()
     with torch.no_grad():
         cumulative = sort_classes(to_compute(teacher_probs)).values.cumsum(-1)
-        return assign_sorted(
-            cumulative,
-            threshold=threshold,
-            strategy=strategy,
-            fidelity=fidelity,
-            fixed_k=fixed_k,
-            ratio=ratio,
-            progress=progress,
-        )
+        return assign_sorted(cumulative, rules)
 
 
 def check_k(k: Tensor, scores: Tensor) -> None:

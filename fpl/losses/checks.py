@@ -44,9 +44,9 @@ def check_pair(student_logits: Tensor, teacher_logits: Tensor) -> None:
         )
 
 
-def check_map(name: str, values: Tensor, scores: Tensor) -> None:
-    """Raise ValueError unless ``values`` holds one number for each pixel of ``scores``."""
-    expected = [scores.shape[0], *scores.shape[2:]]
+def check_map(name: str, values: Tensor, scores: Tensor, size: tuple[int, int] | None = None) -> None:
+    """Raise ValueError unless ``values`` holds one number for each pixel of ``scores``, or of ``size``."""
+    expected = [scores.shape[0], *(scores.shape[2:] if size is None else size)]
     if list(values.shape) != expected:
         raise ValueError(f"{name} has shape {list(values.shape)}; allowed: [B, *spatial] = {expected}")
 

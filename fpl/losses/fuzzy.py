@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fpl.losses.assignment import assign_sorted, check_assignment, positive_mask, sort_classes
 from fpl.losses.checks import (
     check_choice,
     check_map,
@@ -17,8 +16,11 @@ from fpl.losses.checks import (
     poison,
     to_compute,
 )
+from fpl.losses.kernels import function, implementation
+from fpl.losses.kernels.contract import Pixels, make_settings
 from fpl.losses.regularization import loss_gradient, regularize, split_sums
-from fpl.losses.weight import check_weight, weight_sorted
+from fpl.losses.rules import Rules
+from fpl.losses.shortcut import Decision, decide
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -32,57 +34,6 @@ class FuzzyTerms(NamedTuple):
     """Adaptive weight, 0 .. 1, a constant."""
     k: Tensor
     """int64 number of positives, 1 .. C."""
-
-
-class _Teacher(NamedTuple):
-    """What a teacher's logits decide."""
-
-    positive: Tensor
-    k: Tensor
-    weight: Tensor
-    top: Tensor
-
-
-@torch.no_grad()
-def _read_teacher(
-    teacher_logits: Tensor,
-    *,
-    threshold: float,
-    strategy: str,
-    weight: str,
-    curvature: float,
-    fidelity: str,
-    fixed_k: int,
-    ratio: float,
-    progress: float,
-    convex_coefficient: float | None,
-) -> _Teacher:
-    check_assignment(threshold, strategy, fidelity, fixed_k, ratio, progress)
-    check_weight(weight, curvature, fidelity, convex_coefficient)
-    teacher = to_compute(teacher_logits.detach())
-    # Logits decide the order: probabilities of unlikely classes can underflow to the same zero.
-    ranking = sort_classes(teacher)
-    probs = ranking.values.softmax(-1)
-    cumulative = probs.cumsum(-1)
-    k = assign_sorted(
-        cumulative,
-        threshold=threshold,
-        strategy=strategy,
-        fidelity=fidelity,
-        fixed_k=fixed_k,
-        ratio=ratio,
-        progress=progress,
-    )
-    pixel_weight = weight_sorted(
-        probs,
-        cumulative,
-        k,
-        shape=weight,
-        curvature=curvature,
-        fidelity=fidelity,
-        convex_coefficient=convex_coefficient,
-    )
-    return _Teacher(positive_mask(teacher, ranking, k), k, pixel_weight, ranking.values[..., 0])
 
 
 def fuzzy_positive_terms(
@@ -103,21 +54,32 @@ def fuzzy_positive_terms(
 
     Arguments, ranges and errors are those of :func:`fuzzy_positive_loss`. The loss cannot be differentiated twice.
     """
+    rules = Rules(threshold, strategy, weight, curvature, fidelity, fixed_k, ratio, progress, convex_coefficient)
+    return terms_of(student_logits, teacher_logits, rules.checked())
+
+
+def terms_of(student_logits: Tensor, teacher_logits: Tensor, rules: Rules) -> FuzzyTerms:
+    """Do the work of :func:`fuzzy_positive_terms` by checked rules."""
     check_pair(student_logits, teacher_logits)
-    teacher = _read_teacher(
-        teacher_logits,
-        threshold=threshold,
-        strategy=strategy,
-        weight=weight,
-        curvature=curvature,
-        fidelity=fidelity,
-        fixed_k=fixed_k,
-        ratio=ratio,
-        progress=progress,
-        convex_coefficient=convex_coefficient,
-    )
+    if (kernel := implementation(student_logits)) is not None:
+        settings = make_settings(student_logits.shape[1], rules)
+        return FuzzyTerms(*function.mapped(kernel, settings, student_logits, teacher_logits.detach()))
+    teacher = _read_teacher(teacher_logits, rules)
     loss = regularize(to_compute(student_logits), teacher.positive)
     return FuzzyTerms(poison(loss, teacher.top), teacher.weight, teacher.k)
+
+
+@torch.no_grad()
+def _read_teacher(teacher_logits: Tensor, rules: Rules) -> Decision:
+    return decide(to_compute(teacher_logits.detach()), rules)
+
+
+def weighted_pixels(pixels: Pixels, weight_map: Tensor | None, counted: Tensor | None = None) -> Pixels:
+    """Give pixels a weight map [B, *spatial] and say which count: those of ``counted``, else of weight > 0."""
+    if weight_map is None:
+        return pixels._replace(counted=counted)
+    counted = counted_pixels(weight_map) if counted is None else counted
+    return pixels._replace(weight_map=weight_map.detach().float(), counted=counted)
 
 
 @torch.no_grad()
@@ -144,18 +106,10 @@ def fuzzy_positive_gradient(
         [B, C, *spatial], -1 .. 1, float32 (float64 for float64 logits), a constant.
     """
     check_pair(student_logits, teacher_logits)
-    teacher = _read_teacher(
-        teacher_logits,
-        threshold=threshold,
-        strategy=strategy,
-        weight="none",
-        curvature=1.0,
-        fidelity=fidelity,
-        fixed_k=fixed_k,
-        ratio=ratio,
-        progress=progress,
-        convex_coefficient=None,
-    )
+    rules = Rules(
+        threshold, strategy, "none", fidelity=fidelity, fixed_k=fixed_k, ratio=ratio, progress=progress
+    ).checked()
+    teacher = _read_teacher(teacher_logits, rules)
     parts = split_sums(to_compute(student_logits.detach()), teacher.positive)
     upstream = poison(torch.ones_like(parts.violation), teacher.top.unsqueeze(1))
     return loss_gradient(parts, teacher.positive, upstream)
@@ -210,26 +164,28 @@ def fuzzy_positive_loss(
     Raises:
         ValueError: An argument is outside its range, or a tensor has another shape or dtype.
     """
+    rules = Rules(threshold, strategy, weight, curvature, fidelity, fixed_k, ratio, progress, convex_coefficient)
+    return _loss_of(student_logits, teacher_logits, rules.checked(), reduction, weight_map)
+
+
+def _loss_of(
+    student_logits: Tensor, teacher_logits: Tensor, rules: Rules, reduction: str, weight_map: Tensor | None
+) -> Tensor:
     check_choice("reduction", reduction, REDUCTIONS)
     check_pair(student_logits, teacher_logits)
+    if weight_map is not None:
+        check_map("weight_map", weight_map, student_logits)
+    if reduction != "none" and (kernel := implementation(student_logits)) is not None:
+        settings = make_settings(student_logits.shape[1], rules)
+        pixels = weighted_pixels(Pixels(student_logits, teacher_logits.detach()), weight_map)
+        count = student_logits.shape[0] * student_logits[0, 0].numel() if reduction == "mean" else 1
+        scale = torch.full((), 1 / count, device=student_logits.device)
+        return function.summed(kernel, settings, pixels, scale=scale, cross_entropy=False).value
     student = to_compute(student_logits)
     if weight_map is not None:
-        check_map("weight_map", weight_map, student)
         counted = counted_pixels(weight_map)
         student = only_counted(student, counted)
-    terms = fuzzy_positive_terms(
-        student,
-        teacher_logits,
-        threshold=threshold,
-        strategy=strategy,
-        weight=weight,
-        curvature=curvature,
-        fidelity=fidelity,
-        fixed_k=fixed_k,
-        ratio=ratio,
-        progress=progress,
-        convex_coefficient=convex_coefficient,
-    )
+    terms = terms_of(student, teacher_logits, rules)
     loss = terms.loss * terms.weight
     if weight_map is not None:
         loss = torch.where(counted, loss * weight_map, torch.zeros_like(loss))
@@ -238,7 +194,24 @@ def fuzzy_positive_loss(
     return loss.sum() if reduction == "sum" else loss.mean()
 
 
-class FuzzyPositiveLoss(nn.Module):
+class RuledLoss(nn.Module):
+    """Base of the modules that follow rules; ``progress`` is set as training goes on."""
+
+    def __init__(self, rules: Rules) -> None:
+        super().__init__()
+        self.rules = rules.checked()
+
+    @property
+    def progress(self) -> float:
+        """Share of training that is over, 0 .. 1, for strategy ``step``."""
+        return self.rules.progress
+
+    @progress.setter
+    def progress(self, value: float) -> None:
+        self.rules = self.rules._replace(progress=value).checked()
+
+
+class FuzzyPositiveLoss(RuledLoss):
     """:func:`fuzzy_positive_loss` as a module with the same keywords; set ``progress`` as training goes on.
 
     Raises:
@@ -259,42 +232,20 @@ class FuzzyPositiveLoss(nn.Module):
         progress: float = 0.0,
         convex_coefficient: float | None = None,
     ) -> None:
-        super().__init__()
-        check_assignment(threshold, strategy, fidelity, fixed_k, ratio, progress)
-        check_weight(weight, curvature, fidelity, convex_coefficient)
+        super().__init__(
+            Rules(threshold, strategy, weight, curvature, fidelity, fixed_k, ratio, progress, convex_coefficient)
+        )
         check_choice("reduction", reduction, REDUCTIONS)
-        self.threshold = threshold
-        self.strategy = strategy
-        self.weight = weight
-        self.curvature = curvature
-        self.fidelity = fidelity
         self.reduction = reduction
-        self.fixed_k = fixed_k
-        self.ratio = ratio
-        self.progress = progress
-        self.convex_coefficient = convex_coefficient
 
     def forward(self, student_logits: Tensor, teacher_logits: Tensor, weight_map: Tensor | None = None) -> Tensor:
         """Compute the loss; see :func:`fuzzy_positive_loss`."""
-        return fuzzy_positive_loss(
-            student_logits,
-            teacher_logits,
-            threshold=self.threshold,
-            strategy=self.strategy,
-            weight=self.weight,
-            curvature=self.curvature,
-            fidelity=self.fidelity,
-            reduction=self.reduction,
-            fixed_k=self.fixed_k,
-            ratio=self.ratio,
-            progress=self.progress,
-            convex_coefficient=self.convex_coefficient,
-            weight_map=weight_map,
-        )
+        return _loss_of(student_logits, teacher_logits, self.rules, self.reduction, weight_map)
 
     def extra_repr(self) -> str:
         """Name the settings that decide the loss."""
+        rules = self.rules
         return (
-            f"threshold={self.threshold}, strategy={self.strategy!r}, weight={self.weight!r}, "
-            f"fidelity={self.fidelity!r}, reduction={self.reduction!r}"
+            f"threshold={rules.threshold}, strategy={rules.strategy!r}, weight={rules.weight!r}, "
+            f"fidelity={rules.fidelity!r}, reduction={self.reduction!r}"
         )

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from fpl.losses.assignment import check_assignment
 from fpl.losses.checks import (
     check_choice,
     check_map,
-    check_pair,
     check_range,
     counted_pixels,
     only_counted,
     poison,
     to_compute,
 )
-from fpl.losses.fuzzy import FuzzyTerms, fuzzy_positive_terms
+from fpl.losses.comparison import negative_loss, soft_loss, squared_loss
+from fpl.losses.diagnostics import diagnose
+from fpl.losses.fuzzy import FuzzyTerms, RuledLoss, terms_of, weighted_pixels
+from fpl.losses.kernels import function, implementation
+from fpl.losses.kernels.contract import Implementation, Pixels, make_settings
+from fpl.losses.resolution import Teaching, enlarge, make_teaching
+from fpl.losses.rules import Rules
 from fpl.losses.supervised import divide
-from fpl.losses.weight import check_weight
 
 KINDS = ("ce", "fpl", "soft", "negative", "ce+negative", "mse")
+
+
+# Statistics that every collected step has.
+BASIC = ("k_histogram", "pixels", "weight_sum", "loss_sum", "weighted_loss_sum", "cross_entropy_sum")
 
 
 class PixelTerm(NamedTuple):
@@ -44,45 +52,16 @@ def _identity(value: Tensor) -> Tensor:
     return value
 
 
-def soft_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """KL(q || p) of each pixel [B, *spatial], q the teacher's and p the student's softmax (appendix, soft loss)."""
-    target = teacher.log_softmax(1)
-    return (target.exp() * (target - student.log_softmax(1))).sum(1)
-
-
-def negative_loss(student: Tensor, teacher: Tensor, label: Tensor, threshold: float) -> Tensor:
-    """Give -SUM_j log(1 - p_j) of each pixel over the classes j with q_j < threshold (appendix, negative loss).
-
-    The teacher's argmax ``label`` is never among them, not even where all q are below the threshold.
-    """
-    label = label.unsqueeze(1)
-    # Not "q < threshold": a NaN has to take part to be seen.
-    negative = (~(teacher.softmax(1) >= threshold)).scatter(1, label, torch.zeros_like(label, dtype=torch.bool))
-    # Only the student's highest class can have p near 1, where 1 - p cancels: its 1 - p is the sum of all others.
-    highest = student.detach().max(1, keepdim=True)
-    shifted = student - highest.values
-    is_highest = torch.zeros_like(negative).scatter(1, highest.indices, torch.ones_like(negative[:, :1]))
-    log_total = shifted.logsumexp(1, keepdim=True)
-    log_others = shifted.masked_fill(is_highest, -torch.inf).logsumexp(1, keepdim=True)
-    probs = (shifted - log_total).exp().masked_fill(is_highest, 0)
-    log_not = torch.where(is_highest, log_others - log_total, torch.log1p(-probs))
-    return -log_not.masked_fill(~negative, 0).sum(1)
-
-
-def squared_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """Squared difference of the two softmaxes, mean over classes, of each pixel [B, *spatial] (mean teacher)."""
-    return (student.softmax(1) - teacher.softmax(1)).square().mean(1)
-
-
-class PixelLoss(nn.Module):
+class PixelLoss(RuledLoss):
     """Loss of a student's pixels against a teacher's, with a weight map and a denominator.
 
     Kinds: ``ce`` (cross-entropy with the teacher's argmax), ``fpl`` (fuzzy positive loss), ``soft`` (KL divergence),
     ``negative`` (negative learning), ``ce+negative`` (their sum), ``mse`` (squared difference of probabilities).
     The teacher is always detached. Everything is computed in float32, in float64 for float64 logits.
 
-    The training loop sets two attributes before each step: ``progress`` (share of training that is over, 0 .. 1,
-    for strategy ``step``) and ``collect`` (whether to fill :attr:`PixelTerm.statistics`).
+    The training loop sets three attributes before each step: ``progress`` (share of training that is over, 0 .. 1,
+    for strategy ``step``), ``collect`` (whether to fill :attr:`PixelTerm.statistics`) and ``diagnose`` (whether to add
+    those of :func:`fpl.losses.diagnostics.diagnose`).
 
     Args:
         kind: One of :data:`KINDS`.
@@ -117,26 +96,18 @@ class PixelLoss(nn.Module):
         balance: bool = False,
         negative_threshold: float = 0.2,
     ) -> None:
-        super().__init__()
         check_choice("kind", kind, KINDS)
-        check_assignment(threshold, strategy, fidelity, fixed_k, ratio, 0.0)
-        check_weight(weight, curvature, fidelity, convex_coefficient)
+        super().__init__(
+            Rules(threshold, strategy, weight, curvature, fidelity, fixed_k, ratio, 0.0, convex_coefficient)
+        )
         check_range("negative_threshold", negative_threshold, "0 < value <= 1", 0 < negative_threshold <= 1)
         if balance and kind != "fpl":
             raise ValueError(f"balance is {balance!r} with kind {kind!r}; allowed: kind 'fpl' only")
         self.kind = kind
-        self.threshold = threshold
-        self.strategy = strategy
-        self.fixed_k = fixed_k
-        self.ratio = ratio
-        self.weight = weight
-        self.curvature = curvature
-        self.convex_coefficient = convex_coefficient
-        self.fidelity = fidelity
         self.balance = balance
         self.negative_threshold = negative_threshold
-        self.progress = 0.0
         self.collect = False
+        self.diagnose = False
 
     def forward(
         self,
@@ -145,8 +116,18 @@ class PixelLoss(nn.Module):
         weight_map: Tensor | None = None,
         denominator: Tensor | float | None = None,
         counted: Tensor | None = None,
+        *,
+        second: Tensor | None = None,
+        inside: Tensor | None = None,
+        size: tuple[int, int] | None = None,
+        ground_truth: Tensor | None = None,
+        watched: Tensor | None = None,
     ) -> PixelTerm:
         """Compute one direction.
+
+        With ``size`` the logits are enlarged first, bilinearly with aligned corners, and [B, *spatial] is [B, H, W];
+        with ``second`` another teacher teaches some pixels, as after CutMix. The result is that of doing both before
+        the call; a fused implementation never stores the enlarged or mixed logits.
 
         Args:
             student_logits: [B, C, *spatial], any floating dtype, C >= 2.
@@ -156,6 +137,11 @@ class PixelLoss(nn.Module):
             denominator: What the weighted sum is divided by; None is the number of pixels that count. 0 is read as 1.
             counted: Pixels bool [B, *spatial] that count instead, for a method that leaves pixels out of the loss but
                 not out of the plain means.
+            second: Logits of a second teacher, of the same shape.
+            inside: Pixels bool [B, *spatial] that ``second`` teaches; goes with it.
+            size: (H, W) that logits [B, C, h, w] are enlarged to.
+            ground_truth: True classes [B, *spatial], uint8 or int64, other values are unknown; for diagnostics alone.
+            watched: Pixels bool [B, *spatial] that statistics cover; None for those that count.
 
         Returns:
             The term; its value is 0 with a zero gradient if no pixel counts.
@@ -163,19 +149,63 @@ class PixelLoss(nn.Module):
         Raises:
             ValueError: A tensor has another shape or dtype, ``denominator`` is negative, or ``fixed_k`` exceeds C - 1.
         """
-        check_pair(student_logits, teacher_logits)
-        student = to_compute(student_logits)
-        teacher = to_compute(teacher_logits.detach())
+        teaching = make_teaching(student_logits, teacher_logits, second, inside, size)
         if weight_map is not None:
-            check_map("weight_map", weight_map, student)
+            check_map("weight_map", weight_map, student_logits, size)
         if counted is not None:
-            check_map("counted", counted, student)
-            included = counted
-        elif weight_map is not None:
-            included = counted_pixels(weight_map)
+            check_map("counted", counted, student_logits, size)
+        if ground_truth is not None:
+            check_map("ground_truth", ground_truth, student_logits, size)
+        if counted is None and weight_map is not None:
+            counted = counted_pixels(weight_map)
+        if self.kind == "fpl" and (kernel := implementation(student_logits)) is not None:
+            term = self._fused(kernel, student_logits, teaching, weight_map, denominator, counted)
         else:
-            included = torch.ones_like(teacher[:, 0], dtype=torch.bool)
-        if weight_map is not None or counted is not None:
+            term = self._term(student_logits, teaching, weight_map, denominator, counted)
+        if self.diagnose or (self.collect and watched is not None):
+            if watched is not None:
+                check_map("watched", watched, student_logits, size)
+                counted = watched if counted is None else counted & watched
+                # What the loss itself summed is of other pixels.
+                term.statistics.clear()
+            self._diagnose(term, student_logits, teaching, counted, ground_truth)
+        return term
+
+    def _diagnose(
+        self,
+        term: PixelTerm,
+        student_logits: Tensor,
+        teaching: Teaching,
+        counted: Tensor | None,
+        ground_truth: Tensor | None,
+    ) -> None:
+        """Add what the statistics lack."""
+        found = diagnose(
+            student_logits.detach(),
+            teaching.teacher,
+            ground_truth=ground_truth,
+            counted=counted,
+            second=teaching.second,
+            inside=teaching.inside,
+            size=teaching.size,
+            **self.rules._asdict(),
+        )
+        wanted = found if self.diagnose else BASIC
+        # What the loss itself summed stays: it is what the step was taken with, to the last bit.
+        term.statistics.update({name: found[name] for name in wanted if name not in term.statistics})
+
+    def _term(
+        self,
+        student_logits: Tensor,
+        teaching: Teaching,
+        weight_map: Tensor | None,
+        denominator: Tensor | float | None,
+        counted: Tensor | None,
+    ) -> PixelTerm:
+        """Do it by tensors."""
+        student, teacher = enlarge(to_compute(student_logits), teaching.size), teaching.mixed()
+        included = torch.ones_like(teacher[:, 0], dtype=torch.bool) if counted is None else counted
+        if counted is not None:
             student = only_counted(student, included)
         pixels = included.sum()
 
@@ -192,10 +222,43 @@ class PixelLoss(nn.Module):
             statistics=self._statistics(student, teacher, fuzzy, cross_entropy_sum, included, total),
         )
 
+    def _fused(
+        self,
+        kernel: Implementation,
+        student: Tensor,
+        teaching: Teaching,
+        weight_map: Tensor | None,
+        denominator: Tensor | float | None,
+        counted: Tensor | None,
+    ) -> PixelTerm:
+        """Do it for kind ``fpl`` in one pass over the logits."""
+        pixels = weighted_pixels(
+            Pixels(student, teaching.teacher, teaching.second, teaching.inside, size=teaching.size), weight_map, counted
+        )
+        settings = make_settings(student.shape[1], self.rules)
+        if denominator is None:
+            if pixels.counted is None:
+                spatial = student.shape[2:] if teaching.size is None else teaching.size
+                denominator = float(student.shape[0] * math.prod(spatial))
+            else:
+                denominator = pixels.counted.sum()
+        scale = divide(torch.ones((), device=student.device), denominator).float()
+        wanted = self.balance or self.collect
+        found = function.summed(kernel, settings, pixels, scale=scale, cross_entropy=wanted)
+        sums = found.sums
+        statistics = {"k_histogram": found.histogram, "pixels": sums["pixels"].long()}
+        statistics |= {f"{name}_sum": sums[name] for name in ("weight", "loss", "weighted_loss", "cross_entropy")}
+        return PixelTerm(
+            value=found.value,
+            mean=divide(sums["weighted_loss"], sums["pixels"]).float(),
+            cross_entropy=divide(sums["cross_entropy"], sums["pixels"]).float() if wanted else None,
+            statistics=statistics if self.collect else {},
+        )
+
     def _per_pixel(self, student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor | None, FuzzyTerms | None]:
         """Loss [B, *spatial], cross-entropy [B, *spatial] if needed, and the fuzzy terms for kind ``fpl``."""
         if self.kind == "fpl":
-            fuzzy = self._fuzzy(student, teacher)
+            fuzzy = terms_of(student, teacher, self.rules)
             cross_entropy = None
             if self.balance or self.collect:
                 with torch.no_grad():
@@ -220,21 +283,6 @@ class PixelLoss(nn.Module):
                 per_pixel = per_pixel + negative_loss(student, teacher, label, self.negative_threshold)
         return poison(per_pixel, top), cross_entropy, None
 
-    def _fuzzy(self, student: Tensor, teacher: Tensor) -> FuzzyTerms:
-        return fuzzy_positive_terms(
-            student,
-            teacher,
-            threshold=self.threshold,
-            strategy=self.strategy,
-            weight=self.weight,
-            curvature=self.curvature,
-            fidelity=self.fidelity,
-            fixed_k=self.fixed_k,
-            ratio=self.ratio,
-            progress=self.progress,
-            convex_coefficient=self.convex_coefficient,
-        )
-
     @torch.no_grad()
     def _statistics(
         self,
@@ -248,7 +296,7 @@ class PixelLoss(nn.Module):
         if not self.collect:
             return {}
         assert cross_entropy_sum is not None
-        fuzzy = self._fuzzy(student, teacher) if fuzzy is None else fuzzy
+        fuzzy = terms_of(student, teacher, self.rules) if fuzzy is None else fuzzy
         histogram = torch.zeros(student.shape[1], dtype=torch.int64, device=student.device)
         return {
             "k_histogram": histogram.scatter_add_(0, fuzzy.k.flatten() - 1, counted.flatten().long()),
@@ -292,7 +340,8 @@ class PixelLoss(nn.Module):
         """Name the settings that decide the loss."""
         if self.kind != "fpl":
             return f"kind={self.kind!r}"
+        rules = self.rules
         return (
-            f"kind='fpl', threshold={self.threshold}, strategy={self.strategy!r}, weight={self.weight!r}, "
-            f"fidelity={self.fidelity!r}, balance={self.balance}"
+            f"kind='fpl', threshold={rules.threshold}, strategy={rules.strategy!r}, weight={rules.weight!r}, "
+            f"fidelity={rules.fidelity!r}, balance={self.balance}"
         )

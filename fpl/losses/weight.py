@@ -5,55 +5,51 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fpl.losses.assignment import FIDELITIES, check_k, sort_classes
-from fpl.losses.checks import check_choice, check_range, check_scores, to_compute
-
-WEIGHTS = ("concave", "linear", "convex", "none")
+from fpl.losses.assignment import check_k, sort_classes
+from fpl.losses.checks import check_scores, to_compute
+from fpl.losses.rules import Rules
 
 PAPER_CONVEX_COEFFICIENT = 4.0
 RELEASED_CONVEX_COEFFICIENT = 1.0
 
 
-def check_weight(shape: str, curvature: float, fidelity: str, convex_coefficient: float | None) -> None:
-    """Raise ValueError for a value outside its range."""
-    check_choice("weight", shape, WEIGHTS)
-    check_choice("fidelity", fidelity, FIDELITIES)
-    check_range("curvature", curvature, "curvature > 0", curvature > 0)
-    if convex_coefficient is not None:
-        check_range("convex_coefficient", convex_coefficient, ">= 0, or None", convex_coefficient >= 0)
+def convex_coefficient_of(rules: Rules) -> float:
+    """Coefficient of the convex weight, where none is given that of the fidelity."""
+    if rules.convex_coefficient is not None:
+        return rules.convex_coefficient
+    return PAPER_CONVEX_COEFFICIENT if rules.fidelity == "paper" else RELEASED_CONVEX_COEFFICIENT
 
 
-def weight_sorted(
-    probs: Tensor,
-    cumulative: Tensor,
-    k: Tensor,
-    *,
-    shape: str,
-    curvature: float,
-    fidelity: str,
-    convex_coefficient: float | None,
-) -> Tensor:
+def shape_weight(mean: Tensor, negative: Tensor, rules: Rules) -> Tensor:
+    """Weight from m and q of :func:`adaptive_weight`, of any one shape."""
+    if rules.weight == "none":
+        return torch.ones_like(mean)
+    gap = mean - negative
+    if rules.weight == "concave":
+        weight = torch.log1p(rules.curvature * gap) / torch.log1p(rules.curvature * mean)
+    elif rules.weight == "linear":
+        weight = gap / mean
+    else:
+        weight = gap / (mean + convex_coefficient_of(rules) * negative)
+    # The clamp is for rounding, which can take the difference of two equal numbers below zero.
+    return weight.clamp(0, 1)
+
+
+def weight_sorted(probs: Tensor, cumulative: Tensor, k: Tensor, rules: Rules) -> Tensor:
     """Do the work of :func:`adaptive_weight` on descending probabilities and their running sums [B, *spatial, C]."""
-    if shape == "none":
+    if rules.weight == "none":
         return torch.ones_like(probs[..., 0])
     classes = probs.shape[-1]
     next_place = k.clamp(max=classes - 1).unsqueeze(-1)
     negative = probs.gather(-1, next_place).squeeze(-1)
-    if fidelity == "paper":
+    if rules.fidelity == "paper":
         mean = cumulative.gather(-1, (k - 1).unsqueeze(-1)).squeeze(-1) / k
     else:
         mean = cumulative.gather(-1, next_place).squeeze(-1) / (k + 1)
-    gap = mean - negative
-    if shape == "concave":
-        weight = torch.log1p(curvature * gap) / torch.log1p(curvature * mean)
-    elif shape == "linear":
-        weight = gap / mean
-    else:
-        default = PAPER_CONVEX_COEFFICIENT if fidelity == "paper" else RELEASED_CONVEX_COEFFICIENT
-        coefficient = default if convex_coefficient is None else convex_coefficient
-        weight = gap / (mean + coefficient * negative)
-    # The clamp is for rounding, which can take the difference of two equal numbers below zero.
-    return torch.where(k == classes, torch.ones_like(weight), weight.clamp(0, 1))
+    # A NaN has K = C with strategy n, and stays NaN.
+    full = (k == classes) & ~mean.isnan()
+    weight = shape_weight(mean, negative, rules)
+    return torch.where(full, torch.ones_like(weight), weight)
 
 
 def adaptive_weight(
@@ -92,15 +88,7 @@ def adaptive_weight(
     """
     check_scores("teacher_probs", teacher_probs)
     check_k(k, teacher_probs)
-    check_weight(shape, curvature, fidelity, convex_coefficient)
+    rules = Rules(weight=shape, curvature=curvature, fidelity=fidelity, convex_coefficient=convex_coefficient).checked()
     with torch.no_grad():
         probs = sort_classes(to_compute(teacher_probs)).values
-        return weight_sorted(
-            probs,
-            probs.cumsum(-1),
-            k,
-            shape=shape,
-            curvature=curvature,
-            fidelity=fidelity,
-            convex_coefficient=convex_coefficient,
-        )
+        return weight_sorted(probs, probs.cumsum(-1), k, rules)

@@ -1,0 +1,266 @@
+"""What the fuzzy positive loss does to the pixels: the quantities that the paper's figures plot (FPL, CVPR 2023).
+
+Cases, gradients and scores are those of :mod:`fpl.losses.scores`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fpl.losses.checks import check_map, check_range, poison, to_compute
+from fpl.losses.kernels import cpu_diagnose
+from fpl.losses.kernels.contract import make_settings
+from fpl.losses.regularization import split_sums
+from fpl.losses.resolution import enlarge, make_teaching
+from fpl.losses.rules import Rules
+from fpl.losses.scores import Order, compare
+from fpl.losses.weight import weight_sorted
+
+# Logits that are looked at together: what is computed from them takes some twenty times their memory.
+CHUNK = 1 << 22
+
+
+def _published(rules: Rules, strategy: str) -> Rules:
+    """Return the rules of the paper, without the bound of the released code, for a strategy."""
+    return rules._replace(strategy=strategy, fidelity="paper")
+
+
+def _slope_sum(student: Tensor, order: Order, k: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor:
+    """Sum s = SUM over negatives of dL/dz over the pixels, for given K."""
+    slope = split_sums(student, order.positive(k)).violation.sigmoid().squeeze(1)
+    return total(poison(slope, order.top))
+
+
+def _sums(
+    student: Tensor, teacher: Tensor, truth: Tensor | None, counted: Tensor | None, rules: Rules
+) -> dict[str, Tensor]:
+    """Do the work of :func:`diagnose` on tensors, logits float32 or float64 at the resolution of the loss."""
+    order = Order(teacher)
+    classes = student.shape[1]
+    included = torch.ones_like(order.top, dtype=torch.bool) if counted is None else counted
+
+    def total(values: Tensor, where: Tensor = included) -> Tensor:
+        return torch.where(where, values, 0).sum(dtype=torch.float64)
+
+    def by_k(k: Tensor, values: Tensor) -> Tensor:
+        sums = torch.zeros(classes, dtype=torch.float64, device=student.device)
+        return sums.index_add_(0, (k - 1)[included], values[included].double())
+
+    k, k_uncapped, k_n = (order.k(each) for each in (rules, _published(rules, "n-1"), _published(rules, "n")))
+    positive = order.positive(k)
+    parts = split_sums(student, positive)
+    loss = poison(F.softplus(parts.violation, threshold=40).squeeze(1), order.top)
+    weight = poison(order.weight(k, rules), order.top)
+    entropy = order.entropy()
+    one = torch.ones_like(entropy)
+    found = {
+        "pixels": included.sum(),
+        "k_histogram": by_k(k, one).long(),
+        "k_histogram_uncapped": by_k(k_uncapped, one).long(),
+        "weight_sum": total(weight),
+        "loss_sum": total(loss),
+        "weighted_loss_sum": total(loss * weight),
+        "cross_entropy_sum": total(poison(F.cross_entropy(student, order.label, reduction="none"), order.top)),
+        "entropy_sum_by_k": by_k(k, entropy),
+        "entropy_square_sum_by_k": by_k(k, entropy.square()),
+        "gradient_sum_n_minus_1": _slope_sum(student, order, k_uncapped, total),
+        "gradient_sum_n": _slope_sum(student, order, k_n, total),
+    }
+    if truth is None:
+        return found
+    seen = compare(student, order, positive, parts, truth)
+    labeled = included & seen.known
+    cases = [labeled & (seen.case == number) for number in (1, 2, 3)]
+
+    def by_case(values: Tensor) -> Tensor:
+        return torch.stack([total(values, case) for case in cases])
+
+    return found | {
+        "labeled_pixels": labeled.sum(),
+        "case_pixels": torch.stack([case.sum() for case in cases]),
+        "case_1_k1_pixels": (cases[0] & (k == 1)).sum(),
+        "vanilla_score_sum": by_case(seen.vanilla_score),
+        "vanilla_score_square_sum": by_case(seen.vanilla_score.square()),
+        "fuzzy_score_sum": by_case(seen.fuzzy_score),
+        "fuzzy_score_square_sum": by_case(seen.fuzzy_score.square()),
+        "cosine_fuzzy_sum": total(seen.cosine_fuzzy, cases[1]),
+        "cosine_vanilla_sum": total(seen.cosine_vanilla, cases[1]),
+        "cosine_fuzzy_positive": (cases[1] & (seen.cosine_fuzzy > 0)).sum(),
+        "norm_fuzzy_sum": total(seen.norm_fuzzy, cases[1]),
+        "norm_ideal_sum": total(seen.norm_ideal, cases[1]),
+        "norm_fuzzy_sum_all": total(seen.norm_fuzzy, labeled),
+        "norm_ideal_sum_all": total(seen.norm_ideal, labeled),
+    }
+
+
+def _check(student: Tensor, truth: Tensor | None, counted: Tensor | None, size: tuple[int, int] | None) -> None:
+    if truth is not None:
+        if truth.dtype not in (torch.uint8, torch.int64):
+            raise ValueError(f"ground_truth has dtype {truth.dtype}; allowed: torch.uint8, torch.int64")
+        check_map("ground_truth", truth, student, size)
+    if counted is not None:
+        if counted.dtype != torch.bool:
+            raise ValueError(f"counted has dtype {counted.dtype}; allowed: torch.bool")
+        check_map("counted", counted, student, size)
+
+
+@torch.no_grad()
+def diagnose(
+    student_logits: Tensor,
+    teacher_logits: Tensor,
+    *,
+    ground_truth: Tensor | None = None,
+    counted: Tensor | None = None,
+    second: Tensor | None = None,
+    inside: Tensor | None = None,
+    size: tuple[int, int] | None = None,
+    threshold: float = 0.9,
+    strategy: str = "n-1",
+    weight: str = "concave",
+    curvature: float = 50.0,
+    fidelity: str = "paper",
+    fixed_k: int = 2,
+    ratio: float = 0.5,
+    progress: float = 0.0,
+    convex_coefficient: float | None = None,
+) -> dict[str, Tensor]:
+    """Measure what the paper's figures 3 to 5 and A1 to A4 show, as sums and counts over the counted pixels.
+
+    Being sums, results of several batches, directions and workers add up; means and shares are quotients of two of
+    them. The impurity, for one, is ``case_pixels[2] / labeled_pixels``.
+
+    Args:
+        student_logits: [B, C, *spatial], any floating dtype, C >= 2; or [B, C, h, w] with ``size``.
+        teacher_logits: Logits of the same shape.
+        ground_truth: uint8 or int64 [B, *spatial]; values outside 0 .. C - 1 are unknown.
+        counted: bool [B, *spatial], the pixels to count; None is all. The others add nothing, not even if NaN.
+        second: Logits of a second teacher, which teaches the pixels of ``inside``.
+        inside: bool [B, *spatial].
+        size: Enlarge all logits bilinearly (aligned corners) to this (H, W), the resolution of the loss.
+        threshold: T; this and all that follow are the keywords of :func:`fpl.losses.fuzzy_positive_loss`. They decide
+            K, Y and the weight of everything that is not said to have its own.
+        strategy: How K follows from the teacher.
+        weight: Adaptive weight.
+        curvature: A of the concave weight.
+        fidelity: ``paper`` or ``released``.
+        fixed_k: K of strategy ``fixed``.
+        ratio: alpha of strategy ``ratio``.
+        progress: Share of training that is over.
+        convex_coefficient: c of the convex weight.
+
+    Returns:
+        Constants on the device of the logits; counts are int64, sums float64.
+
+        Of all counted pixels: ``pixels``; ``k_histogram`` [C], of K = 1 .. C; ``k_histogram_uncapped`` [C], the same
+        for the published n-1; ``weight_sum``, ``loss_sum``, ``weighted_loss_sum``, ``cross_entropy_sum`` (with the
+        teacher's best class); ``entropy_sum_by_k`` and ``entropy_square_sum_by_k`` [C], the teacher's entropy in nats
+        of the pixels of each K; ``gradient_sum_n_minus_1`` and ``gradient_sum_n``: the gradient's sum over the
+        negatives, for the published n-1 and for n (0 where K = C), whatever ``strategy`` is.
+
+        Of those with a known truth, if there is a ``ground_truth``: ``labeled_pixels``; ``case_pixels`` [3];
+        ``case_1_k1_pixels``, in case 1 with K = 1; of each case [3] ``vanilla_score_sum`` (R^v),
+        ``vanilla_score_square_sum``, ``fuzzy_score_sum`` (R^f), ``fuzzy_score_square_sum``; of case 2 alone
+        ``cosine_fuzzy_sum`` (of G^f and G^ide), ``cosine_vanilla_sum`` (of G^v and G^ide), ``cosine_fuzzy_positive``
+        (how many are > 0), ``norm_fuzzy_sum`` (of G^f), ``norm_ideal_sum`` (of G^ide); of all cases
+        ``norm_fuzzy_sum_all``, ``norm_ideal_sum_all``.
+
+        A pixel with a NaN, or with an infinite best logit of the teacher, makes the sums it takes part in NaN. Where
+        the teacher is to blame, K is the largest of its strategy and the case is 3.
+
+    Raises:
+        ValueError: An argument is outside its range, or a tensor has another shape or dtype.
+    """
+    rules = Rules(threshold, strategy, weight, curvature, fidelity, fixed_k, ratio, progress, convex_coefficient)
+    settings = make_settings(student_logits.shape[1], rules.checked())
+    teaching = make_teaching(student_logits, teacher_logits, second, inside, size)
+    _check(student_logits, ground_truth, counted, size)
+    student, teacher = student_logits.detach(), teaching.teacher
+    if teaching.size is not None or teaching.second is not None:
+        student, teacher = enlarge(to_compute(student), teaching.size), teaching.mixed()
+    if cpu_diagnose.usable(student, teacher):
+        return cpu_diagnose.diagnose(settings, student, teacher, ground_truth, counted)
+    images = max(1, CHUNK * student.shape[0] // max(student.numel(), 1))
+    parts = zip(
+        torch.split(student, images),
+        torch.split(teacher, images),
+        _split(ground_truth, images, student),
+        _split(counted, images, student),
+        strict=True,
+    )
+    found = [_sums(to_compute(z), to_compute(t), truth, chosen, rules) for z, t, truth, chosen in parts]
+    return {name: torch.stack([part[name] for part in found]).sum(0) for name in found[0]}
+
+
+def _split(per_pixel: Tensor | None, images: int, student: Tensor) -> tuple[Tensor | None, ...]:
+    """Split [B, *spatial] as the logits are split; None as often as it takes."""
+    return (None,) * len(torch.split(student, images)) if per_pixel is None else torch.split(per_pixel, images)
+
+
+@torch.no_grad()
+def diagnose_maps(
+    student_logits: Tensor,
+    teacher_logits: Tensor,
+    *,
+    ground_truth: Tensor,
+    rules: Rules,
+) -> dict[str, Tensor]:
+    """Compute K, case and gradient scores of each pixel, for pictures (figures 3a, 6 and A7).
+
+    Arguments and errors are those of :func:`diagnose`; its keywords on K are those of ``rules``.
+
+    Returns:
+        Tensors [B, *spatial]: ``k`` (int64), ``case`` (uint8, 1 .. 3, 0 where the truth is unknown), ``vanilla_score``
+        (R^v) and ``fuzzy_score`` (R^f), -1 .. 1, NaN where the truth is unknown.
+    """
+    make_teaching(student_logits, teacher_logits)
+    _check(student_logits, ground_truth, None, None)
+    student = to_compute(student_logits.detach())
+    order = Order(to_compute(teacher_logits.detach()))
+    k = order.k(rules.checked())
+    positive = order.positive(k)
+    seen = compare(student, order, positive, split_sums(student, positive), ground_truth)
+    return {
+        "k": k,
+        "case": seen.case,
+        "vanilla_score": torch.where(seen.known, seen.vanilla_score, torch.nan),
+        "fuzzy_score": torch.where(seen.known, seen.fuzzy_score, torch.nan),
+    }
+
+
+def weight_curve(
+    q: Tensor,
+    *,
+    threshold: float,
+    k: int,
+    shape: str,
+    curvature: float = 50.0,
+    convex_coefficient: float | None = None,
+) -> Tensor:
+    """Adaptive weight as a function of the best negative's probability (figure A5), positives sharing T equally.
+
+    Args:
+        q: Probabilities [N] of the best negative, 0 .. T / K.
+        threshold: T, the sum of the positives' probabilities: their mean is m = T / K.
+        k: K >= 1.
+        shape: One of :data:`fpl.losses.WEIGHTS`.
+        curvature: A of the concave weight.
+        convex_coefficient: c of the convex weight; None is 4, as published.
+
+    Returns:
+        Weights [N], 1 at q = 0 to 0 at q = m.
+
+    Raises:
+        ValueError: An argument is outside its range.
+    """
+    rules = Rules(threshold, weight=shape, curvature=curvature, convex_coefficient=convex_coefficient).checked()
+    check_range("k", k, "a whole number >= 1", k >= 1 and k == int(k))
+    if q.ndim != 1 or not q.is_floating_point() or not bool(((q >= 0) & (q <= threshold / k)).all()):
+        raise ValueError(f"q is {q}; allowed: floats [N], 0 <= q <= T / K = {threshold / k}")
+    positives = torch.full((len(q), k), threshold / k, dtype=q.dtype, device=q.device)
+    probs = torch.cat([positives, q.unsqueeze(1)], dim=1)
+    every_k = torch.full((len(q),), k, device=q.device)
+    return weight_sorted(probs, probs.cumsum(1), every_k, rules)

@@ -1,0 +1,192 @@
+"""Compile the CPU kernels on first use, and keep the library in a folder of the user's."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+SOURCE = Path(__file__).with_name("source")
+COMPILERS = ("c++", "g++", "clang++")
+COMPILE_SECONDS = 300
+
+# The compiler may use what this machine's torch uses, and never "whatever this machine has" (-march=native): a home
+# folder is often shared by machines of different age, and a library that is built on one of them for itself alone
+# stops the others with an illegal instruction. These sets are part of the library's name, so each kind gets its own.
+CAPABILITY_FLAGS = {
+    "AVX512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c"),
+    "AVX2": ("-mavx2", "-mfma", "-mf16c"),
+}
+# Neither errno nor floating-point traps are read; both would keep loops from becoming vectors. Not -ffast-math: it
+# assumes that there is no NaN, and a diverged network has to be seen.
+FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-pthread", "-Wno-psabi")
+
+
+class BuildError(Exception):
+    """The kernels cannot be compiled or loaded here; the message is the reason, on one line."""
+
+
+def find_compiler() -> list[str]:
+    """Command that starts a C++ compiler: the environment variable CXX, else the first of :data:`COMPILERS`.
+
+    Raises:
+        BuildError: There is none, or that of CXX is not found.
+    """
+    chosen = shlex.split(os.environ.get("CXX", ""))
+    if chosen:
+        if shutil.which(chosen[0]) is None:
+            raise BuildError(f"no C++ compiler: CXX is {chosen[0]!r}, which is not found")
+        return chosen
+    for name in COMPILERS:
+        path = shutil.which(name)
+        if path is not None:
+            return [path]
+    raise BuildError(f"no C++ compiler: none of {', '.join(COMPILERS)} is found, and CXX is not set")
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    # In English, whatever the user's language: errors are looked for by that word.
+    environment = os.environ | {"LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=COMPILE_SECONDS, env=environment
+        )
+    except OSError as error:
+        raise BuildError(f"{command[0]} does not start: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{command[0]} took longer than {COMPILE_SECONDS} s") from error
+
+
+def _first_error(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return next((line for line in lines if "error:" in line.lower()), lines[0] if lines else "no message")
+
+
+def compile_flags() -> tuple[str, ...]:
+    """All flags, those of this machine's vector instructions included."""
+    return (*FLAGS, *CAPABILITY_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()))
+
+
+def source_key(source: Path) -> str:
+    """Changes with the sources and the flags."""
+    key = hashlib.sha256()
+    for flag in compile_flags():
+        key.update(flag.encode() + b"\0")
+    for path in sorted(source.glob("*.[ch]pp")):
+        content = path.read_bytes()
+        key.update(f"{path.name}\0{len(content)}\0".encode() + content)
+    return key.hexdigest()[:16]
+
+
+def library_name(compiler: list[str], source: Path) -> str:
+    """File name that changes with the sources, the flags and the compiler.
+
+    Raises:
+        BuildError: The compiler does not tell its version.
+    """
+    version = _run([*compiler, "--version"])
+    if version.returncode != 0:
+        raise BuildError(f"{compiler[0]} --version failed: {_first_error(version.stderr)}")
+    key = hashlib.sha256("\0".join([*compiler[1:], version.stdout.partition("\n")[0]]).encode())
+    return f"kernels-{source_key(source)}-{key.hexdigest()[:8]}.so"
+
+
+def cache_folders() -> Iterator[Path]:
+    """Folders to keep the library in, the preferred one first; the last one is for homes that cannot be written."""
+    if os.environ.get("FPL_CACHE"):
+        cache = os.environ["FPL_CACHE"]
+    elif os.environ.get("XDG_CACHE_HOME"):
+        cache = os.path.join(os.environ["XDG_CACHE_HOME"], "fpl")  # noqa: PTH118
+    else:
+        # Stays relative where there is no home to expand to; such a folder is not made below.
+        cache = os.path.expanduser("~/.cache/fpl")  # noqa: PTH111
+    # A folder of our own in it, since others may be allowed to write to that one.
+    yield Path(cache, "kernels")
+    yield Path(tempfile.gettempdir(), f"fpl-{os.getuid()}")
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether nobody else can have put a library there for us to run."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    status = folder.stat()
+    return status.st_uid in (os.getuid(), 0) and not status.st_mode & 0o022
+
+
+def _writable_folder() -> Path:
+    for folder in cache_folders():
+        try:
+            if folder.is_absolute():
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if _is_private(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    # It is not found again by the next process, which compiles anew.
+    return Path(tempfile.mkdtemp(prefix="fpl-"))
+
+
+def _built_before(pattern: str) -> Path | None:
+    for folder in cache_folders():
+        if _is_private(folder) and (found := sorted(folder.glob(pattern))):
+            return found[0]
+    return None
+
+
+def build(source: Path = SOURCE) -> Path:
+    """Compile all .cpp files of a folder into one library, unless that has been done before.
+
+    Processes that start at once may all compile; each puts a complete file in place.
+
+    Returns:
+        The library.
+
+    Raises:
+        BuildError: There is no compiler, or it fails.
+    """
+    if os.name != "posix":
+        raise BuildError("the CPU kernels are compiled on Linux and macOS only")
+    try:
+        compiler = find_compiler()
+    except BuildError:
+        # A machine without a compiler takes what one with the same vector instructions left in the shared home.
+        if (built := _built_before(f"kernels-{source_key(source)}-*.so")) is None:
+            raise
+        return built
+    name = library_name(compiler, source)
+    if (built := _built_before(name)) is not None:
+        return built
+    folder = _writable_folder()
+    print(f"compiling the fuzzy positive loss for this CPU, once, into {folder}: some seconds", file=sys.stderr)
+    handle, temporary = tempfile.mkstemp(prefix="building-", suffix=".so", dir=folder)
+    os.close(handle)
+    try:
+        files = [str(path) for path in sorted(source.glob("*.cpp"))]
+        done = _run([*compiler, *compile_flags(), "-o", temporary, *files])
+        if done.returncode != 0:
+            raise BuildError(f"{compiler[0]} failed: {_first_error(done.stderr)}")
+        Path(temporary).replace(folder / name)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return folder / name
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """Load a library.
+
+    Raises:
+        BuildError: It cannot be loaded, for example from a folder that nothing may be run from.
+    """
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BuildError(f"cannot load {path}: {error}") from error

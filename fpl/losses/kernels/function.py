@@ -1,0 +1,124 @@
+"""Autograd over the fused implementations: the summed form and the mapped form of `contract.py`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fpl.losses.checks import to_compute
+from fpl.losses.kernels.contract import SUMS, Implementation, Pixels, Settings
+
+VALUE = SUMS.index("value")
+
+
+class Totals(NamedTuple):
+    """The summed form as callers see it."""
+
+    value: Tensor
+    """float32 scalar: scale * SUM weight map * weight * loss; differentiable."""
+    sums: dict[str, Tensor]
+    """float64 scalars by their names in `contract.SUMS`; constants."""
+    histogram: Tensor
+    """int64 [C]; constant."""
+
+
+class _Summed(torch.autograd.Function):
+    """The gradient is written with the value and scaled at the first backward; a second one computes it again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        student: Tensor,
+        pixels: Pixels,
+        settings: Settings,
+        implementation: Implementation,
+        scale: Tensor,
+        cross_entropy: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        # Half precision cannot hold one over a number of pixels: there the scale waits for that of the gradient.
+        ctx.late = scale if student.dtype == torch.float16 else None
+        early = None if ctx.late is not None else scale
+        result = implementation.summed(settings, pixels, scale=early, cross_entropy=cross_entropy, gradient=True)
+        ctx.gradient, ctx.early, ctx.settings, ctx.implementation = result.gradient, early, settings, implementation
+        ctx.size = pixels.size
+        ctx.save_for_backward(*pixels[:-1])
+        ctx.mark_non_differentiable(result.sums, result.histogram)
+        return (result.sums[VALUE] * scale).float(), result.sums, result.histogram
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        gradient, ctx.gradient = ctx.gradient, None
+        if gradient is None:
+            pixels = Pixels(*ctx.saved_tensors)._replace(size=ctx.size)
+            gradient = ctx.implementation.summed(
+                ctx.settings, pixels, scale=ctx.early, cross_entropy=False, gradient=True
+            ).gradient
+        factor = upstream if ctx.late is None else upstream * ctx.late
+        return ctx.implementation.rescale(gradient, factor.float()), None, None, None, None, None
+
+
+class _Mapped(torch.autograd.Function):
+    """Two passes: values first, the gradient for any upstream later."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, student: Tensor, teacher: Tensor, settings: Settings, implementation: Implementation
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        result = implementation.mapped(settings, student, teacher)
+        ctx.settings, ctx.implementation = settings, implementation
+        ctx.save_for_backward(student, teacher, *result.state)
+        ctx.mark_non_differentiable(result.weight, result.k)
+        return result.loss, result.weight, result.k
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        student, teacher, *state = ctx.saved_tensors
+        gradient = ctx.implementation.mapped_gradient(
+            ctx.settings, student, teacher, tuple(state), upstream.float().contiguous()
+        )
+        return gradient, None, None, None
+
+
+def summed(
+    implementation: Implementation, settings: Settings, pixels: Pixels, *, scale: Tensor, cross_entropy: bool
+) -> Totals:
+    """Sum over pixels, differentiable with respect to the student's logits where they want a gradient.
+
+    Args:
+        implementation: Computes.
+        settings: Decide the loss.
+        pixels: Logits of any mix of the kernels' dtypes.
+        scale: float32 scalar that multiplies the value.
+        cross_entropy: Whether to sum the cross-entropy with the teacher's argmax, too.
+    """
+    pixels = _one_dtype(pixels)
+    if torch.is_grad_enabled() and pixels.student.requires_grad:
+        value, sums, histogram = _Summed.apply(pixels.student, pixels, settings, implementation, scale, cross_entropy)
+    else:
+        result = implementation.summed(settings, pixels, scale=None, cross_entropy=cross_entropy, gradient=False)
+        value, sums, histogram = (result.sums[VALUE] * scale).float(), result.sums, result.histogram
+    return Totals(value, dict(zip(SUMS, sums.unbind(), strict=True)), histogram)
+
+
+def mapped(
+    implementation: Implementation, settings: Settings, student: Tensor, teacher: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Loss (differentiable), weight and K of every pixel [B, *spatial]."""
+    pixels = _one_dtype(Pixels(student, teacher))
+    loss, weight, k = _Mapped.apply(pixels.student, pixels.teacher, settings, implementation)
+    return loss, weight, k
+
+
+def _one_dtype(pixels: Pixels) -> Pixels:
+    logits = [logits for logits in pixels[:3] if logits is not None]
+    if len({each.dtype for each in logits}) == 1:
+        return pixels
+    student, teacher, second = (None if each is None else to_compute(each) for each in pixels[:3])
+    assert student is not None
+    assert teacher is not None
+    return pixels._replace(student=student, teacher=teacher, second=second)

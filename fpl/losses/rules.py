@@ -1,0 +1,44 @@
+"""What decides positives, weight and so the loss of a pixel: the keywords that all functions of this package share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fpl.losses.checks import check_choice, check_range
+
+STRATEGIES = ("n-1", "n", "fixed", "step", "ratio")
+FIDELITIES = ("paper", "released")
+WEIGHTS = ("concave", "linear", "convex", "none")
+
+
+class Rules(NamedTuple):
+    """Keywords of :func:`fpl.losses.fuzzy_positive_loss`, which explains them, with its defaults."""
+
+    threshold: float = 0.9
+    strategy: str = "n-1"
+    weight: str = "concave"
+    curvature: float = 50.0
+    fidelity: str = "paper"
+    fixed_k: int = 2
+    ratio: float = 0.5
+    progress: float = 0.0
+    convex_coefficient: float | None = None
+
+    def checked(self) -> Rules:
+        """Return these rules.
+
+        Raises:
+            ValueError: A value that no number of classes would make right.
+        """
+        check_choice("strategy", self.strategy, STRATEGIES)
+        check_choice("fidelity", self.fidelity, FIDELITIES)
+        check_choice("weight", self.weight, WEIGHTS)
+        check_range("threshold", self.threshold, "0 < threshold <= 1", 0 < self.threshold <= 1)
+        whole = self.fixed_k >= 1 and self.fixed_k == int(self.fixed_k)
+        check_range("fixed_k", self.fixed_k, "a whole number >= 1", whole)
+        check_range("ratio", self.ratio, "0 < ratio < 1", 0 < self.ratio < 1)
+        check_range("progress", self.progress, "0 <= progress <= 1", 0 <= self.progress <= 1)
+        check_range("curvature", self.curvature, "curvature > 0", self.curvature > 0)
+        if self.convex_coefficient is not None:
+            check_range("convex_coefficient", self.convex_coefficient, ">= 0, or None", self.convex_coefficient >= 0)
+        return self
