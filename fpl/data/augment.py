@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -165,10 +166,15 @@ def normalise(image: Tensor, valid: Tensor) -> Tensor:
         image: uint8 [..., 3, h, w], RGB.
         valid: bool [..., h, w], false on padding.
     """
-    mean = torch.tensor(MEAN, device=image.device).view(3, 1, 1)
-    std = torch.tensor(STD, device=image.device).view(3, 1, 1)
+    mean, std = _statistics(image.device)
     pixels = image.to(torch.float32).div_(255).sub_(mean).div_(std)
     return pixels.masked_fill_(~valid.unsqueeze(-3), 0.0)
+
+
+@lru_cache
+def _statistics(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Mean and deviation, [3, 1, 1], copied to a device once: a GPU would be waited for at every copy."""
+    return torch.tensor(MEAN, device=device).view(3, 1, 1), torch.tensor(STD, device=device).view(3, 1, 1)
 
 
 def cutmix_masks(

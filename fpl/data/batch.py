@@ -45,21 +45,26 @@ class Draw:
         valid: bool [B, h, w], false on padding.
         index: int64 [B], into the unlabeled list of the split.
         position: int64 [B], in the stream.
+        truth: uint8 [B, h, w], the labels under the same augmentation, 255 on padding and where an image has none; for
+            diagnostics alone, at the steps that have some; None otherwise.
     """
 
     image: Tensor
     valid: Tensor
     index: Tensor
     position: Tensor
+    truth: Tensor | None = None
 
     def to(self, device: torch.device | str) -> Draw:
         """The same on a device, the image normalised; index and position stay on the CPU."""
         image, valid = _network_input(self.image, self.valid, device)
-        return replace(self, image=image, valid=valid)
+        truth = None if self.truth is None else self.truth.to(device, non_blocking=True)
+        return replace(self, image=image, valid=valid, truth=truth)
 
     def pin_memory(self) -> Draw:
         """The same in page-locked memory."""
-        return replace(self, image=self.image.pin_memory(), valid=self.valid.pin_memory())
+        truth = None if self.truth is None else self.truth.pin_memory()
+        return replace(self, image=self.image.pin_memory(), valid=self.valid.pin_memory(), truth=truth)
 
 
 @dataclass
@@ -94,6 +99,11 @@ class Batch:
         image, label, valid = self.image.pin_memory(), self.label.pin_memory(), self.valid.pin_memory()
         partner = self.partner and self.partner.pin_memory()
         return Batch(image, label, valid, [draw.pin_memory() for draw in self.unlabeled], self.step, partner)
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor made on the CPU to the device of training; to a GPU without waiting for it."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def _network_input(image: Tensor, valid: Tensor, device: torch.device | str) -> tuple[Tensor, Tensor]:

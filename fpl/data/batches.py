@@ -7,8 +7,8 @@ contiguous slice of the slots, so that two workers together see exactly what one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,17 +18,17 @@ from torch.utils.data import DataLoader, Dataset
 
 from fpl.config.schema import RunConfig
 from fpl.data.augment import FOR_ORDER, FOR_PASTE, FOR_SAMPLE, Augmentation, seeded
-from fpl.data.batch import Batch, Draw, Partner, nothing_to_paste
+from fpl.data.batch import Batch, Draw, Partner, nothing_to_paste, send
 from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Images
 from fpl.data.spec import IGNORE
 from fpl.data.splits import Split
+from fpl.data.unlabeled import STREAMS, UnlabeledImages, read_truth
 from fpl.errors import FplError
 
-__all__ = ["Batch", "BatchStream", "Draw", "Order", "Partner", "PasteRequest", "UnlabeledImages", "make_loader"]
+__all__ = ["Batch", "BatchStream", "Draw", "Order", "Partner", "PasteRequest", "UnlabeledImages", "make_loader", "send"]
 
-STREAMS = ("labeled", "unlabeled_0", "unlabeled_1", "paste", "chosen")
-PASTE, CHOSEN = STREAMS.index("paste"), STREAMS.index("chosen")
+PASTE = STREAMS.index("paste")
 DRAWS = 2
 PAIRS = ("other", "same")
 
@@ -89,38 +89,6 @@ class Order:
         return permutation
 
 
-class UnlabeledImages:
-    """Unlabeled images that a method chooses by itself, read in the training process; labels are never opened.
-
-    Args:
-        config: Its seed and the augmentation of its data section are used.
-        split: Its unlabeled list is what indices point into.
-        images: The training images.
-    """
-
-    def __init__(self, config: RunConfig, split: Split, images: Images) -> None:
-        self.seed = config.seed
-        self.ids = split.unlabeled
-        self.images = images
-        self.augmentation = Augmentation(config.data)
-
-    @property
-    def count(self) -> int:
-        """Length of the unlabeled list."""
-        return len(self.ids)
-
-    def read(self, index: int, position: int) -> tuple[Tensor, Tensor]:
-        """An augmented crop, uint8 [3, h, w], and where it shows image, bool [h, w].
-
-        Args:
-            index: Into the unlabeled list.
-            position: What the augmentation is drawn for, apart from those of the loader's streams.
-        """
-        parameters = self.augmentation.draw(seeded(self.seed, FOR_SAMPLE, CHOSEN, position))
-        image, _, valid = self.augmentation.apply(self.images.image(self.ids[index]), None, parameters)
-        return image, valid
-
-
 class _Steps(Dataset[Batch | FplError]):
     """The batch of every step, for one rank."""
 
@@ -134,9 +102,11 @@ class _Steps(Dataset[Batch | FplError]):
         paste: PasteRequest | None,
         rank: int,
         world: int,
+        truth_steps: Container[int],
     ) -> None:
         data = config.data
         self.seed = config.seed
+        self.truth_steps = truth_steps
         self.paste = paste
         if paste is not None:
             # Padding is never pasted: it is no image, so it must not be labeled as a class.
@@ -202,13 +172,16 @@ class _Steps(Dataset[Batch | FplError]):
     def _draw(self, stream: int, step: int) -> Draw:
         positions = self._positions(step, self.unlabeled_batch)
         indices = [self.orders[stream].index(position) for position in positions]
-        images, valids = [], []
+        images, valids, truths = [], [], []
         for position, index in zip(positions, indices, strict=True):
             parameters = self.augmentation.draw(seeded(self.seed, FOR_SAMPLE, stream, position))
             image, _, valid = self.augmentation.apply(self.images.image(self.unlabeled[index]), None, parameters)
             images.append(image)
             valids.append(valid)
-        return Draw(torch.stack(images), torch.stack(valids), torch.tensor(indices), torch.tensor(positions))
+            if step in self.truth_steps:
+                truths.append(read_truth(self.augmentation, self.images, self.unlabeled[index], parameters))
+        draw = Draw(torch.stack(images), torch.stack(valids), torch.tensor(indices), torch.tensor(positions))
+        return replace(draw, truth=torch.stack(truths)) if truths else draw
 
 
 class BatchStream:
@@ -258,6 +231,7 @@ def make_loader(
     rank: int = 0,
     world_size: int = 1,
     loader_workers: int = 0,
+    truth_steps: Container[int] = (),
 ) -> BatchStream:
     """Batches of the steps start_step .. config.train.steps - 1 for one rank.
 
@@ -273,6 +247,7 @@ def make_loader(
         rank: Number of this worker, from 0.
         world_size: Number of workers; must divide both batch sizes.
         loader_workers: Processes that read images; 0 reads in this one. The batches do not depend on it.
+        truth_steps: Steps (from 0) at which draws carry the labels of their images, for diagnostics.
 
     Raises:
         FplError: The arguments do not fit each other; while iterating, whatever is wrong with a file.
@@ -298,5 +273,5 @@ def make_loader(
                 f"data.{key} = {size} cannot be shared equally by {world_size} workers",
                 hint=f"workers that can: {enumerate_briefly(fits) or 'none'}",
             )
-    steps = _Steps(config, split, images, draws, pair, paste, rank, world_size)
+    steps = _Steps(config, split, images, draws, pair, paste, rank, world_size, truth_steps)
     return BatchStream(steps, range(start_step, config.train.steps), loader_workers)

@@ -129,6 +129,7 @@ class Images:
     Attributes:
         label_reads: How often the label file of each id was opened, or its label taken from the cache, in this
             process. Training must never read the label of an unlabeled image.
+        truth_reads: The same for `truth`, which diagnostics read and no loss sees.
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class Images:
         self.keep = keep and cache is None
         self.cache = cache
         self.label_reads: Counter[str] = Counter()
+        self.truth_reads: Counter[str] = Counter()
         self._kept: dict[tuple[str, str], Bytes] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
 
@@ -165,36 +167,56 @@ class Images:
 
     def label(self, image_id: str) -> Bytes:
         """Reduced label, uint8 [h, w], 0..C-1 or 255."""
+        return self._label(image_id, self.label_reads)
+
+    def truth(self, image_id: str) -> Bytes | None:
+        """Reduced label of an image that training must not learn from, for diagnostics; None where there is no file.
+
+        Raises:
+            FplError: The file is damaged; says how to train without reading it.
+        """
+        if not self.spec.label_path(self.root, self.part, image_id).is_file():
+            return None
+        try:
+            return self._label(image_id, self.truth_reads)
+        except FplError as error:
+            without = "--diagnose-every 0 trains without reading labels of unlabeled images"
+            hint = f"{error.hint}; {without}" if error.hint else without
+            raise FplError(error.what, where=error.where, hint=hint) from error
+
+    def _label(self, image_id: str, reads: Counter[str]) -> Bytes:
         kept = self._kept.get(("label", image_id))
         if kept is not None:
             return kept
-        if (cached := self._cached("label", image_id)) is not None:
+        if (cached := self._cached("label", image_id, reads)) is not None:
             return cached
-        return self._keep("label", image_id, self._reduce(self._read_label(image_id), Image.Resampling.NEAREST))
+        label = self._reduce(self._read_label(image_id, reads), Image.Resampling.NEAREST)
+        return self._keep("label", image_id, label)
 
     def full_label(self, image_id: str) -> Bytes:
         """Label at its own size, uint8 [H, W], 0..C-1 or 255."""
         if self.downscale == 1:
             return self.label(image_id)
-        if (cached := self._cached("full_label", image_id)) is not None:
+        if (cached := self._cached("full_label", image_id, self.label_reads)) is not None:
             return cached
-        kept = self._kept.get(("full label", image_id))
-        return kept if kept is not None else self._keep("full label", image_id, self._read_label(image_id))
+        if (kept := self._kept.get(("full label", image_id))) is not None:
+            return kept
+        return self._keep("full label", image_id, self._read_label(image_id, self.label_reads))
 
     @property
     def kept_bytes(self) -> int:
         """Bytes of the decoded arrays this process keeps."""
         return sum(array.nbytes for array in self._kept.values())
 
-    def _cached(self, kind: str, image_id: str) -> Bytes | None:
+    def _cached(self, kind: str, image_id: str, reads: Counter[str] | None = None) -> Bytes | None:
         found = None if self.cache is None else self.cache.get(kind, image_id)
-        if found is not None and kind != "image":
-            self.label_reads[image_id] += 1
+        if found is not None and reads is not None:
+            reads[image_id] += 1
         return found
 
-    def _read_label(self, image_id: str) -> Bytes:
+    def _read_label(self, image_id: str, reads: Counter[str]) -> Bytes:
         path = self.spec.label_path(self.root, self.part, image_id)
-        self.label_reads[image_id] += 1
+        reads[image_id] += 1
         label = read_label(path, self.spec)
         image_path = self.spec.image_path(self.root, self.part, image_id)
         if image_id not in self._sizes:

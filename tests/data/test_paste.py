@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from fpl.data.augment import FOR_SAMPLE, Augmentation, seeded
-from fpl.data.batches import CHOSEN, PASTE, Batch, Partner, PasteRequest, UnlabeledImages
+from fpl.data.batches import PASTE, Batch, Partner, PasteRequest, UnlabeledImages
 from fpl.data.read import Images
 from fpl.data.spec import get_spec
+from fpl.data.unlabeled import CHOSEN
 from tests.data.conftest import make_config, make_split_of, save, write_camvid
 from tests.data.test_batches import LABELED, UNLABELED, assert_equal, load, tensors
 
