@@ -11,12 +11,16 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from fpl.config.checks import problems
-from fpl.config.methods import AelConfig, MethodConfig
+from fpl.config.methods import AelConfig, CpsConfig, MethodConfig
 from fpl.config.section import Digest, PositiveInt, Scale, Section, Size
 
 
 def _unset(value: object) -> bool:
     return value is None
+
+
+def _off(value: object) -> bool:
+    return value is False
 
 
 class SplitConfig(Section):
@@ -194,6 +198,12 @@ class TrainConfig(Section):
     evaluate_every: PositiveInt
     precision: Literal["float32", "bf16"] = "float32"
     channels_last: bool = False
+    # Only for CPS with CutMix: what a network is asked without gradients, and what it is trained on, go through it as
+    # one batch each, normalised part by part (`fpl.models.ghost`): same sums, rounding apart. Dropout (network = "ael")
+    # is drawn layer by layer for the parts, so in another order. Like the next, no part of the identity while off.
+    concatenate: Annotated[bool, Field(exclude_if=_off)] = False
+    # Training passes through `torch.compile`: minutes before the first step, other rounding.
+    compile: Annotated[bool, Field(exclude_if=_off)] = False
     deterministic: Literal["off", "warn", "strict"] = "off"
 
 
@@ -243,6 +253,8 @@ class RunConfig(Section):
             unused = {"auxiliary_weight": LossConfig.model_fields["auxiliary_weight"].default}
             self._set(loss=self.loss.model_copy(update=unused))
         self._normalise_padding_and_ael()
+        if not (isinstance(self.method, CpsConfig) and self.method.cutmix):
+            self._set(train=self.train.model_copy(update={"concatenate": False}))
         if self.train.evaluate_every > self.train.steps:
             # The end is validated in any case.
             self._set(train=self.train.model_copy(update={"evaluate_every": self.train.steps}))

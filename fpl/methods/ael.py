@@ -66,26 +66,30 @@ class Ael(Method):
         logits: Tensor = self.teacher(image)
         return logits
 
+    def teaching_logits(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits `[B, C, H, W]` of the student and of the teacher."""
+        return self.network(image), self.teacher(image)
+
     def losses(self, batch: Batch, clock: Clock) -> Losses:
         """Supervised loss of the student, and its consistency with the teacher on labeled and on mixed images.
 
         The order of the forward passes is that of the released code: BatchNorm's running statistics depend on it.
         """
         image, label = self._paste(batch)
-        labeled, supervised = self.labeled_pass(self.network, image, label)
+        labeled, supervised = self.labeled_loss(self.network, self.network.raw(image), label)
         first = batch.unlabeled[0]
         second, wanted = self._choose(first)
         with torch.no_grad():
             teacher_labeled = self.train_logits(self.teacher, image)
             # Slot by slot, so that a worker's images are a contiguous share of the global batch.
             both = self.train_logits(self.teacher, torch.stack([first.image, second.image], dim=1).flatten(0, 1))
-        mixed, teacher_mixed = self._mix(first, second, wanted, both)
+        mixed, teacher_mixed, truth = self._mix(first, second, wanted, both)
         student_mixed = self.train_logits(self.network, mixed)
         # Before the consistency losses, which use the new values.
         self.confidence_bank.update(labeled, self.thin(label), self.groups, self.workers)
         terms = {
-            "labeled": self._consistency(labeled, teacher_labeled),
-            "mixed": self._consistency(student_mixed, teacher_mixed),
+            "labeled": self._consistency(labeled, teacher_labeled, label.to(torch.uint8)),
+            "mixed": self._consistency(student_mixed, teacher_mixed, truth),
         }
         values = {name: self.pixel_loss.total([term], self.workers.average) for name, term in terms.items()}
         weighted = self.options.weight * clock.ramp(self.options.ramp) * (values["labeled"] + values["mixed"])
@@ -131,12 +135,17 @@ class Ael(Method):
             images.append(image)
             valids.append(valid)
         second = Draw(torch.stack(images), torch.stack(valids), torch.tensor(indices), first.position)
+        if first.truth is not None:
+            truths = zip(indices, first.position.tolist(), strict=True)
+            second.truth = torch.stack([self.source.truth(index, position) for index, position in truths])
         return second.to(first.image.device), wanted
 
     def _mix(
         self, first: Draw, second: Draw, wanted: list[tuple[int, np.random.Generator]], teacher: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Images with a box of the second in the first, the teacher's logits mixed alike; the bank learns of both.
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Images with a box of the second in the first, the teacher's logits and any truth mixed alike.
+
+        The bank learns of both images.
 
         `teacher` has the logits of each slot's first and second image, one after the other.
         """
@@ -150,10 +159,16 @@ class Ael(Method):
             masks.append(box_mask(box or random_box(grid, generator), grid, size))
         inside = torch.stack(masks).unsqueeze(1).to(first.image.device)
         mixed = torch.where(inside, second.image, first.image)
-        return mixed, torch.where(self.thin(inside), teacher[1::2], teacher[::2])
+        truth = None
+        if first.truth is not None and second.truth is not None:
+            truth = torch.where(inside[:, 0], second.truth, first.truth)
+        return mixed, torch.where(self.thin(inside), teacher[1::2], teacher[::2]), truth
 
-    def _consistency(self, student: Tensor, teacher: Tensor) -> PixelTerm:
-        """The pixel loss with AEL's weights; plain means and statistics are taken over all pixels."""
+    def _consistency(self, student: Tensor, teacher: Tensor, truth: Tensor | None) -> PixelTerm:
+        """The pixel loss with AEL's weights; plain means and statistics are taken over all pixels.
+
+        `truth`, uint8 `[B, H, W]`, is for diagnostics alone.
+        """
         options = self.options
         sampled = options.sampling
         weights = pixel_weights(
@@ -167,5 +182,12 @@ class Ael(Method):
         )
         everywhere = torch.ones_like(weights, dtype=torch.bool)
         # The weights of all workers together sum to their number, and their mean is taken.
-        term: PixelTerm = self.pixel_loss(student, teacher, weights, denominator=1.0, counted=everywhere)
+        term: PixelTerm = self.pixel_loss(
+            student,
+            teacher,
+            weights,
+            denominator=1.0,
+            counted=everywhere,
+            ground_truth=None if truth is None else self.thin(truth),
+        )
         return term

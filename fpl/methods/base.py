@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from fpl.config.schema import OptimConfig, RunConfig
 from fpl.data.batches import Batch, PasteRequest
 from fpl.losses import PixelLoss, PixelTerm, cross_entropy, ohem_cross_entropy
 from fpl.models import SegmentationNetwork
+from fpl.models.network import Raw, resize
 
 NetworkBuilder = Callable[[], SegmentationNetwork]
 
@@ -52,6 +53,9 @@ class ImageSource(Protocol):
 
         The augmentation is drawn for `position`.
         """
+
+    def truth(self, index: int, position: int) -> Tensor:
+        """The label of what `read` gives, uint8 [h, w], for diagnostics; 255 where it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -136,22 +140,30 @@ class Method(nn.Module):
         logits: Tensor = self.network(image)
         return logits
 
+    def teaching_logits(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits `[B, C, H, W]` of a student and of who teaches it, for pictures; for one network twice the same."""
+        logits: Tensor = self.network(image)
+        return logits, logits
+
     def train_logits(self, network: SegmentationNetwork, image: Tensor) -> Tensor:
         """Logits `[B, C, h, w]` that the losses see: one per `loss.stride` pixels of each axis, corners aligned."""
-        if self.config.loss.stride == 1:
-            logits: Tensor = network(image)
-            return logits
-        return network.classify(network.embed(network.features(image)), self._thin_size(image))
+        return resize(network.raw(image).logits, self._thin_size(image))
 
-    def labeled_pass(self, network: SegmentationNetwork, image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        """Train on labels: `train_logits` of the images, and the supervised loss of all heads that the network has."""
-        if network.auxiliary is None:
-            logits = self.train_logits(network, image)
-            return logits, self.supervised_loss(logits, label)
-        size, features = self._thin_size(image), network.features(image)
-        logits = network.classify(network.embed(features), size)
-        auxiliary = self.supervised_loss(network.classify_auxiliary(features, size), label)
-        return logits, self.supervised_loss(logits, label) + self.config.loss.auxiliary_weight * auxiliary
+    def labeled_loss(self, network: SegmentationNetwork, raw: Raw, label: Tensor) -> tuple[Tensor, Tensor]:
+        """The `train_logits` of labeled images, and the supervised loss of all heads that the network has.
+
+        Args:
+            network: Whose pass it is.
+            raw: What it computed of the images.
+            label: Their labels, int64 `[B, H, W]`.
+        """
+        size = self._thin_size(label)
+        logits = resize(raw.logits, size)
+        loss = self.supervised_loss(logits, label)
+        if network.auxiliary is not None:
+            auxiliary = self.supervised_loss(network.classify_auxiliary(raw, size), label)
+            loss = loss + self.config.loss.auxiliary_weight * auxiliary
+        return logits, loss
 
     def _thin_size(self, image: Tensor) -> tuple[int, int]:
         stride = self.config.loss.stride
@@ -210,16 +222,35 @@ def _pixel_loss(config: RunConfig) -> PixelLoss:
 def sgd(networks: Iterable[SegmentationNetwork], optim: OptimConfig) -> torch.optim.SGD:
     """SGD over backbones and heads, with and without weight decay.
 
-    Each group carries `lr_multiplier`: the schedule's rate times it is the group's rate at every step.
+    Each group carries `lr_multiplier`: the schedule's rate times it is the group's rate at every step. Where all
+    parameters allow it one fused kernel updates them; it takes a gradient to lie in memory as its parameter does, which
+    autograd sees to.
     """
-    groups: list[dict[str, object]] = []
+    groups: list[dict[str, Any]] = []
     for network in networks:
         parts = ((network.backbone_parameters(), 1.0), (network.head_parameters(), optim.head_lr_multiplier))
         for parameters, multiplier in parts:
             for decayed, members in _split_by_decay(parameters).items():
                 decay = optim.weight_decay if decayed or optim.decay_norm_and_bias else 0.0
                 groups.append({"params": members, "weight_decay": decay, "lr_multiplier": multiplier})
-    return torch.optim.SGD([group for group in groups if group["params"]], lr=optim.lr, momentum=optim.momentum)
+    everything = [parameter for group in groups for parameter in group["params"]]
+    fused = all(item.is_floating_point() and item.device.type in ("cpu", "cuda") for item in everything)
+    optimizer = torch.optim.SGD(
+        [group for group in groups if group["params"]], lr=optim.lr, momentum=optim.momentum, fused=fused or None
+    )
+    if fused and optim.momentum:
+        # The first gradient then only adds to 0. Left to itself, the kernel cannot take a parameter whose first
+        # gradient comes later than that of others.
+        for parameter in everything:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    optimizer.register_load_state_dict_pre_hook(_keep_kernel)
+    return optimizer
+
+
+def _keep_kernel(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """Load a checkpoint without its choice of a kernel: that is up to this process and its device."""
+    pairs = zip(state["param_groups"], optimizer.param_groups, strict=True)
+    return {**state, "param_groups": [{**saved, "fused": own["fused"]} for saved, own in pairs]}
 
 
 def _split_by_decay(parameters: Iterator[nn.Parameter]) -> dict[bool, list[nn.Parameter]]:

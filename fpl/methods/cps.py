@@ -7,15 +7,36 @@ nothing in this file changes.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from fpl.config.methods import CpsConfig
 from fpl.config.schema import RunConfig
 from fpl.data.augment import cutmix_masks
-from fpl.data.batches import Batch
+from fpl.data.batches import Batch, Draw, send
 from fpl.methods.base import Clock, Losses, Method, NetworkBuilder, Workers
 from fpl.models import SegmentationNetwork
+from fpl.models.ghost import prepare_sub_batches, sub_batches
+from fpl.models.network import Raw
+
+
+class _Passes(NamedTuple):
+    """What the cross supervision compares, at the classifiers' own resolution; lists hold one entry per network."""
+
+    supervised: list[Tensor]
+    """Losses on the labeled images."""
+    students: list[Tensor]
+    teachers: list[Tensor]
+    second: list[Tensor] | None = None
+    """Teachers' logits of CutMix's second images, which teach where..."""
+    inside: Tensor | None = None
+    """...this is true, bool [B, *size of the loss]."""
+    truth: Tensor | None = None
+    """Classes of what they are taught on, uint8 [B, *size of the loss]; for diagnostics, at steps that have them."""
+    watched: Tensor | None = None
+    """Which pixels statistics are of, where it is not all of them; bool as `inside`."""
 
 
 class Cps(Method):
@@ -28,34 +49,40 @@ class Cps(Method):
         self.network_2 = build_network()
         self.draws = 2 if self.options.cutmix else 1
         self.pair = self.options.pair
+        if config.train.concatenate:
+            for network in self.networks():
+                prepare_sub_batches(network)
 
     def networks(self) -> list[SegmentationNetwork]:
         """Both networks."""
         return [self.network, self.network_2]
+
+    def teaching_logits(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits `[B, C, H, W]` of the first network and of the second, which teaches it."""
+        return self.network(image), self.network_2(image)
 
     def losses(self, batch: Batch, clock: Clock) -> Losses:
         """Supervised loss of both networks plus the cross supervision in both directions.
 
         The order of the forward passes is that of the released CPS code: BatchNorm's running statistics depend on it.
         """
-        if self.options.cutmix:
-            students, teachers = self._mixed(batch)
-            passes = [self.labeled_pass(network, batch.image, batch.label) for network in self.networks()]
-        else:
-            passes = [self.labeled_pass(network, batch.image, batch.label) for network in self.networks()]
-            unlabeled = [self.train_logits(network, batch.unlabeled[0].image) for network in self.networks()]
-            students = teachers = unlabeled
-            if self.options.on_labeled:
-                students = teachers = [
-                    torch.cat([logits, more]) for (logits, _), more in zip(passes, unlabeled, strict=True)
-                ]
+        passes = self._mixed(batch) if self.options.cutmix else self._plain(batch)
+        size = self._thin_size(batch.image)
         pixel_terms = {
-            "12": self.pixel_loss(students[0], teachers[1].detach()),
-            "21": self.pixel_loss(students[1], teachers[0].detach()),
+            f"{student + 1}{teacher + 1}": self.pixel_loss(
+                passes.students[student],
+                passes.teachers[teacher].detach(),
+                second=None if passes.second is None else passes.second[teacher],
+                inside=passes.inside,
+                size=size,
+                ground_truth=passes.truth,
+                watched=passes.watched,
+            )
+            for student, teacher in ((0, 1), (1, 0))
         }
         cross = self.pixel_loss.total(list(pixel_terms.values()), self.workers.average)
-        supervised = [loss for _, loss in passes]
         weighted = self.options.weight * clock.ramp(self.options.ramp) * cross
+        supervised = passes.supervised
         both = supervised[0] + supervised[1]
         return Losses(
             {"main": both + weighted},
@@ -65,8 +92,27 @@ class Cps(Method):
             pixel_terms=pixel_terms,
         )
 
-    def _mixed(self, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
-        """Students' logits on the CutMix images and the teachers' logits, mixed with the same masks."""
+    def _plain(self, batch: Batch) -> _Passes:
+        """Without CutMix each network's logits are both: what it learns on, and what it teaches."""
+        labeled, supervised = [], []
+        for network in self.networks():
+            raw = network.raw(batch.image)
+            labeled.append(raw.logits)
+            supervised.append(self.labeled_loss(network, raw, batch.label)[1])
+        logits = [network.raw(batch.unlabeled[0].image).logits for network in self.networks()]
+        truth, watched = batch.unlabeled[0].truth, None
+        if self.options.on_labeled:
+            logits = [torch.cat(pair) for pair in zip(labeled, logits, strict=True)]
+            truth = None if truth is None else torch.cat([batch.label.to(torch.uint8), truth])
+            # The paper's statistics are of unlabeled pixels.
+            parts = (torch.zeros_like(batch.valid), torch.ones_like(batch.unlabeled[0].valid))
+            watched = self.thin(torch.cat(parts))
+        truth = None if truth is None else self.thin(truth)
+        return _Passes(supervised, logits, logits, truth=truth, watched=watched)
+
+    def _mixed(self, batch: Batch) -> _Passes:
+        """With CutMix they learn on the mixed images, and their logits of the two images teach with the same masks."""
+        networks = self.networks()
         first, second = batch.unlabeled
         mask = cutmix_masks(
             self.config.seed,
@@ -75,15 +121,38 @@ class Cps(Method):
             boxes=self.options.cutmix_boxes,
             area=self.options.cutmix_area,
         )
-        inside = mask.to(first.image.device).unsqueeze(1)
+        inside = send(mask, first.image.device).unsqueeze(1)
+        mixed = torch.where(inside, second.image, first.image)
         # The teachers stay in train mode: batch statistics, and running statistics updated by these passes too.
         with torch.no_grad():
-            teachers = [
-                torch.where(self.thin(inside), second_logits, first_logits)
-                for first_logits, second_logits in (
-                    (self.train_logits(network, first.image), self.train_logits(network, second.image))
-                    for network in self.networks()
-                )
-            ]
-        mixed = torch.where(inside, second.image, first.image)
-        return [self.train_logits(network, mixed) for network in self.networks()], teachers
+            taught = [self._raws(network, first.image, second.image) for network in networks]
+        if self.config.train.concatenate:
+            pairs = [self._raws(network, mixed, batch.image) for network in networks]
+            students = [student.logits for student, _ in pairs]
+            labeled = (raw for _, raw in pairs)
+        else:
+            students = [network.raw(mixed).logits for network in networks]
+            labeled = (network.raw(batch.image) for network in networks)
+        return _Passes(
+            [self.labeled_loss(network, raw, batch.label)[1] for network, raw in zip(networks, labeled, strict=True)],
+            students,
+            [raw.logits for raw, _ in taught],
+            [raw.logits for _, raw in taught],
+            self.thin(inside)[:, 0],
+            self._truth(first, second, inside[:, 0]),
+        )
+
+    def _truth(self, first: Draw, second: Draw, inside: Tensor) -> Tensor | None:
+        """Classes of the mixed images at the loss's resolution, at the steps whose draws have them."""
+        if first.truth is None or second.truth is None:
+            return None
+        return self.thin(torch.where(inside, second.truth, first.truth))
+
+    def _raws(self, network: SegmentationNetwork, *images: Tensor) -> list[Raw]:
+        """Passes of several images through one network: one after the other, or concatenated if so configured."""
+        if not self.config.train.concatenate:
+            return [network.raw(image) for image in images]
+        sizes = [len(image) for image in images]
+        with sub_batches(network, sizes):
+            joint = network.raw(torch.cat(images))
+        return [Raw(*parts) for parts in zip(*(torch.split(part, sizes) for part in joint), strict=True)]

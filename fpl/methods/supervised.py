@@ -11,5 +11,5 @@ class Supervised(Method):
 
     def losses(self, batch: Batch, clock: Clock) -> Losses:
         """Supervised loss of the labeled images."""
-        _, value = self.labeled_pass(self.network, batch.image, batch.label)
+        _, value = self.labeled_loss(self.network, self.network.raw(batch.image), batch.label)
         return Losses({"main": value}, supervised=value, terms={"supervised": value})

@@ -5,8 +5,9 @@ A loss may stop at the embedding or at any size of logits; it need not know whic
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,18 @@ from torch import Tensor, nn
 from fpl.models.backbone import Backbone, Features
 from fpl.models.dropout import GlobalDropout2d
 from fpl.models.norm import NormLayer
+
+
+class Raw(NamedTuple):
+    """What a network computes of images before anything is enlarged.
+
+    Attributes:
+        logits: [B, num_classes, h, w], one per position of the embedding.
+        middle: The backbone's middle features, which the auxiliary head looks at.
+    """
+
+    logits: Tensor
+    middle: Tensor
 
 
 class SegmentationNetwork(nn.Module):
@@ -36,6 +49,24 @@ class SegmentationNetwork(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.auxiliary = None
+        self._compiled: Callable[[Tensor], Raw] | None = None
+
+    def compile(self, *args: Any, **options: Any) -> None:
+        """Compile `raw` in training mode with `torch.compile`, in place: parameters and their names stay as they are.
+
+        Evaluation is left alone: the sizes of its images vary, and each would be compiled anew.
+        """
+        self._compiled = torch.compile(self._raw, *args, **options)
+
+    def raw(self, image: Tensor) -> Raw:
+        """Compute logits of normalised images [B, 3, H, W] at the classifier's own resolution."""
+        if self._compiled is not None and self.training:
+            return self._compiled(image)
+        return self._raw(image)
+
+    def _raw(self, image: Tensor) -> Raw:
+        features = self.features(image)
+        return Raw(self.classifier(self.embed(features)), features.middle)
 
     def features(self, image: Tensor) -> Features:
         """Compute the backbone's features of normalised images [B, 3, H, W]."""
@@ -50,7 +81,7 @@ class SegmentationNetwork(nn.Module):
         """Compute logits [B, num_classes, *size] from an embedding, enlarged bilinearly (align_corners=True)."""
         return resize(self.classifier(embedding), size)
 
-    def classify_auxiliary(self, features: Features, size: tuple[int, int] | torch.Size) -> Tensor:
+    def classify_auxiliary(self, features: Features | Raw, size: tuple[int, int] | torch.Size) -> Tensor:
         """Compute the auxiliary head's logits [B, num_classes, *size], enlarged in the same way.
 
         Only for a network whose `auxiliary` is not None.
@@ -64,7 +95,7 @@ class SegmentationNetwork(nn.Module):
         In training mode with batch norm the workers together need 2 images or more: the image-level branch of the
         pyramid holds one value per image and channel.
         """
-        return self.classify(self.embed(self.features(image)), image.shape[-2:])
+        return resize(self.raw(image).logits, image.shape[-2:])
 
     def backbone_parameters(self) -> Iterator[nn.Parameter]:
         """Iterate over the parameters that pretraining fills."""

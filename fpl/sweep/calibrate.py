@@ -13,6 +13,7 @@ import torch
 from fpl.config.methods import AelConfig
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, Draw, Partner
+from fpl.data.spec import IGNORE
 from fpl.errors import FplError
 from fpl.methods import METHODS, Clock, Method
 from fpl.models import build_network
@@ -185,6 +186,9 @@ class _OneImage:
 
     def read(self, index: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
         return self._drawn
+
+    def truth(self, index: int, position: int) -> torch.Tensor:
+        return torch.full_like(self._drawn[0][0], IGNORE)
 
 
 def _batch(config: RunConfig, draws: int, step: int, *, paste: bool = False) -> Batch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -73,20 +73,6 @@ class Workers:
         dist.all_gather(parts, value.contiguous())
         return torch.cat(parts)
 
-    def average_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
-        """Replace every gradient by its mean over the workers, in one collective call."""
-        if self.world_size == 1:
-            return
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        if not gradients:
-            return
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        dist.all_reduce(flat)
-        flat /= self.world_size
-        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
-
     def gather(self, value: Any) -> list[Any]:
         """Objects of all workers, in the order of their ranks."""
         if self.world_size == 1:
@@ -94,6 +80,80 @@ class Workers:
         gathered: list[Any] = [None] * self.world_size
         dist.all_gather_object(gathered, value)
         return gathered
+
+
+class Gradients:
+    """Averages the gradients of some parameters over the workers.
+
+    They are copied once, into a buffer that is kept, and are views of it from then on; nothing is copied back. Adding
+    to such views from the start would move more: the buffer would have to be zeroed, and read again by every addition.
+
+    Args:
+        parameters: Whose gradients; all on one device.
+        workers: The processes that share the global batch.
+    """
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], workers: Workers) -> None:
+        self.parameters, self.workers = parameters, workers
+        self._flat: dict[torch.dtype, Tensor] = {}
+
+    def average(self) -> None:
+        """Replace every gradient by its mean over the workers, in one collective call per dtype.
+
+        A parameter without a gradient keeps none; it must have none on all workers.
+        """
+        if self.workers.world_size == 1:
+            return
+        for dtype in dict.fromkeys(parameter.dtype for parameter in self.parameters):
+            own = [item for item in self.parameters if item.dtype == dtype and item.grad is not None]
+            if own:
+                self._average(own, self._buffer(dtype))
+
+    def _average(self, parameters: list[torch.nn.Parameter], flat: Tensor) -> None:
+        views, given, start = [], [], 0
+        for parameter in parameters:
+            assert parameter.grad is not None
+            given.append(parameter.grad)
+            # As the parameter lies in memory: optimizers go through both side by side.
+            views.append(flat.as_strided(parameter.shape, parameter.stride(), start))
+            start += parameter.numel()
+        torch._foreach_copy_(views, given)
+        used = flat[:start]
+        dist.all_reduce(used)
+        used /= self.workers.world_size
+        for parameter, view in zip(parameters, views, strict=True):
+            parameter.grad = view
+
+    def _buffer(self, dtype: torch.dtype) -> Tensor:
+        if dtype not in self._flat:
+            same = [parameter for parameter in self.parameters if parameter.dtype == dtype]
+            self._flat[dtype] = same[0].new_empty(sum(parameter.numel() for parameter in same), requires_grad=False)
+        return self._flat[dtype]
+
+
+def compile_networks(networks: Iterable[torch.nn.Module], device: torch.device, workers: Workers) -> None:
+    """Compile the training passes of networks in place, once it is known that something can be compiled here.
+
+    Raises:
+        FplError: Nothing can, for want of a compiler say; or several workers share a run on CPUs.
+    """
+    if workers.world_size > 1 and device.type == "cpu":
+        raise FplError(
+            "torch.compile cannot look through batch norm over several CPU workers",
+            where="train.compile",
+            hint="train with one worker, on GPUs, or with train.compile = false",
+        )
+    try:
+        # Inductor looks for a compiler, or for Triton, only when it has something to compile.
+        torch.compile(lambda value: value + 1, dynamic=False)(torch.zeros(8, device=device))
+    except RuntimeError as error:
+        raise FplError(
+            f"torch.compile does not work here: {str(error).splitlines()[0]}",
+            where="train.compile",
+            hint="install a C++ compiler (CPU) or Triton (GPU), or set train.compile = false",
+        ) from error
+    for network in networks:
+        network.compile(dynamic=False)
 
 
 @contextlib.contextmanager

@@ -43,6 +43,9 @@ class Source:
         image[:, ::2, ::3] += 20
         return image, torch.ones(self.crop, dtype=torch.bool)
 
+    def truth(self, index: int, position: int) -> Tensor:
+        return self.read(index, position)[0][0]
+
 
 def ael(run_file: Path, *overrides: str) -> tuple[RunConfig, Ael]:
     config = load_config(run_file, overrides=[*PLAIN, *overrides])
@@ -164,7 +167,7 @@ def test_options_reach_what_they_name(run_file: Path) -> None:
     torch.manual_seed(1)
     student, teacher = torch.randn(4, 19, 10, 10), torch.randn(4, 19, 10, 10)
     torch.manual_seed(2)
-    value = method._consistency(student, teacher).value
+    value = method._consistency(student, teacher, None).value
     torch.manual_seed(2)
     rates = method.confidence_bank.sampling_rates(2.0)
     weights = pixel_weights(teacher, student, power=3.0, rates=rates, uniform=torch.rand(4, 10, 10), groups=2)
@@ -187,7 +190,7 @@ def test_a_component_below_the_area_leaves_a_random_box(run_file: Path) -> None:
         for slot, (chosen, _) in enumerate(wanted):
             teacher[2 * slot + 1, (chosen + 1) % 19] = 1.0
             teacher[2 * slot + 1, chosen, 10:20, 5:15] = 2.0
-        mixed, _ = method._mix(first, second, wanted, teacher)
+        mixed, _, _ = method._mix(first, second, wanted, teacher)
         boxes[area] = (mixed == second.image).all(1).float().mean((1, 2))
     torch.testing.assert_close(boxes[0.05], torch.full((4,), 100 / 1600))
     assert bool((boxes[0.07] > 0.4).all())
@@ -212,7 +215,7 @@ def test_release_balances_each_term_by_plain_means_over_all_pixels(run_file: Pat
     torch.manual_seed(1)
     student, teacher = torch.randn(4, 19, 10, 10), 3 * torch.randn(4, 19, 10, 10)
     torch.manual_seed(2)
-    value = method.pixel_loss.total([method._consistency(student, teacher)])
+    value = method.pixel_loss.total([method._consistency(student, teacher, None)])
     torch.manual_seed(2)
     rates = method.confidence_bank.sampling_rates(1.0)
     weights = pixel_weights(teacher, student, power=2.0, rates=rates, uniform=torch.rand(4, 10, 10), groups=2)
@@ -225,7 +228,7 @@ def test_release_balances_each_term_by_plain_means_over_all_pixels(run_file: Pat
 def test_statistics_cover_all_pixels_sampled_or_not(run_file: Path) -> None:
     _, method = ael(run_file, "method.confidence_gate=0.9")
     method.pixel_loss.collect = True
-    term = method._consistency(torch.randn(4, 19, 5, 5), torch.randn(4, 19, 5, 5))
+    term = method._consistency(torch.randn(4, 19, 5, 5), torch.randn(4, 19, 5, 5), None)
     assert int(term.statistics["pixels"]) == 100 and float(term.value) == 0.0
 
 
@@ -234,10 +237,10 @@ def test_a_gate_of_at_least_t_makes_fpl_weighted_cross_entropy(run_file: Path) -
     gated: dict[str, Tensor] = {}
     for kind, more in (("ce", []), ("fpl", ["loss.weight=none", "loss.threshold=0.6"])):
         _, method = ael(run_file, f"loss.kind={kind}", *more, "method.confidence_gate=0.6", "method.sampling=false")
-        gated[kind] = method._consistency(student, teacher).value
+        gated[kind] = method._consistency(student, teacher, None).value
     torch.testing.assert_close(gated["fpl"], gated["ce"])
     _, method = ael(run_file, "loss.kind=fpl", "loss.weight=none", "loss.threshold=0.6", "method.sampling=false")
-    assert abs(method._consistency(student, teacher).value - gated["ce"]) > 1e-3
+    assert abs(method._consistency(student, teacher, None).value - gated["ce"]) > 1e-3
 
 
 def test_pasted_pixels_are_of_the_drawn_classes(run_file: Path) -> None:
@@ -298,7 +301,7 @@ def test_a_component_of_the_chosen_class_is_cut(run_file: Path) -> None:
     for slot, (chosen, _) in enumerate(wanted):
         teacher[2 * slot + 1, (chosen + 1) % 19] = 1.0
         teacher[2 * slot + 1, chosen, 10:20, 5:15] = 2.0
-    mixed, logits = method._mix(first, second, wanted, teacher)
+    mixed, logits, _ = method._mix(first, second, wanted, teacher)
     inside = torch.zeros(40, 40, dtype=torch.bool)
     inside[10:20, 5:15] = True
     assert torch.equal(mixed, torch.where(inside, second.image, first.image))
