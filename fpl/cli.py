@@ -11,12 +11,14 @@ import typer
 
 import fpl
 from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, data_app, interruptible
+from fpl.cli_figures import figures
 from fpl.cli_plan import plan
 from fpl.cli_report import report
 from fpl.cli_reproduce import reproduce
 from fpl.cli_search import search
 from fpl.cli_splits import splits_app
 from fpl.cli_tables import tables
+from fpl.config.defaults import DIAGNOSE_EVERY
 from fpl.data.parallel import core_count
 from fpl.errors import FplError
 
@@ -33,6 +35,7 @@ app.add_typer(splits_app, name="splits")
 app.command()(plan)
 app.command()(reproduce)
 app.command()(tables)
+app.command()(figures)
 app.command()(report)
 app.command()(search)
 
@@ -90,6 +93,10 @@ def train(
     loader_workers: Annotated[int, typer.Option(min=0, help="Processes that read images; 0: this one.")] = 0,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
     log_every: Annotated[int, typer.Option(min=1, help="Steps between rows of the history.")] = 10,
+    diagnose_every: Annotated[
+        int, typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never.")
+    ] = DIAGNOSE_EVERY,
+    examples: Annotated[int, typer.Option(min=0, help="Images of which pictures are kept.")] = 0,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files below OUT.")] = False,
 ) -> None:
     """Train one run; the same command continues it after a kill, and answers at once when it is done."""
@@ -108,6 +115,8 @@ def train(
         weights_dir=weights,
         checkpoint_every=checkpoint_every,
         log_every=log_every,
+        diagnose_every=diagnose_every,
+        examples=examples,
         loader_workers=loader_workers,
         threads=threads,
     )

@@ -46,15 +46,18 @@ def report(
     for name in wanted:
         # An unknown name is said before anything is written.
         store.search(name)
-    main, pages = write_report(campaign, folder, wanted)
+    main, pages = write_report(campaign, folder, wanted, experiments)
     for name, page in zip(wanted, pages, strict=True):
         print("\n".join(search_summary_lines(store, name)))
         print(f"page and CSV of {name}: {page}")
     print(f"tables and main page in {folder}: open {main}")
 
 
-def write_report(campaign: Campaign, folder: Path, names: Sequence[str]) -> tuple[Path, list[Path]]:
+def write_report(
+    campaign: Campaign, folder: Path, names: Sequence[str], experiments: Path = EXPERIMENTS
+) -> tuple[Path, list[Path]]:
     """Write tables and main page of what is in a folder, and the pages of some searches; the paths of the pages."""
+    from fpl.report.figure_page import figure_extra
     from fpl.report.grid import build_grids
     from fpl.report.page import write_page, write_tables
     from fpl.report.search_page import search_extra, write_search_pages
@@ -68,4 +71,5 @@ def write_report(campaign: Campaign, folder: Path, names: Sequence[str]) -> tupl
     environment = folder / "ENVIRONMENT"
     text = environment.read_text(encoding="utf-8") if environment.is_file() else ""
     write_tables(folder, grids, summary)
-    return write_page(folder, grids, summary, text, search_extra(store)), pages
+    extra = [*figure_extra(store, campaign, experiments), *search_extra(store)]
+    return write_page(folder, grids, summary, text, extra), pages

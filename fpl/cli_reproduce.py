@@ -65,6 +65,10 @@ def reproduce(
     threads: WorkerThreads = None,
     loader_workers: Annotated[int | None, typer.Option(min=0, help="Processes that read images.")] = None,
     checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
+    diagnose_every: Annotated[
+        int | None,
+        typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never."),
+    ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
     repeats: Annotated[int, typer.Option(min=2, help="Of `noise`: repetitions of the one run.")] = 3,
     experiments: Experiments = EXPERIMENTS,
@@ -104,6 +108,7 @@ def reproduce(
         threads=threads,
         loader_workers=loader_workers,
         checkpoint_every=checkpoint_every,
+        diagnose_every=diagnose_every,
     )
     plan = _plan(campaign, places, execution)
     with interruptible("nothing is lost: the same command continues"):
@@ -115,7 +120,7 @@ def reproduce(
     if overrides:
         print(f"with {' '.join(overrides)} in the cells asked for:")
     if not noise:
-        _show(campaign, account, places, publish)
+        _show(campaign, account, places, publish, experiments)
     if failed:
         raise typer.Exit(1)
 
@@ -185,9 +190,10 @@ def _say_what_failed(account: Account, out: Path) -> bool:
     return bool(account.failed or account.failed_before or account.unfinished)
 
 
-def _show(campaign: Campaign, account: Account, places: Places, publish: Path | None) -> None:
+def _show(campaign: Campaign, account: Account, places: Places, publish: Path | None, experiments: Path) -> None:
     """Print the tables; with `publish` also write them, the page and the compacted store."""
     from fpl.cli_tables import print_tables
+    from fpl.report.figure_page import figure_extra
     from fpl.report.grid import build_grids
     from fpl.report.page import write_page, write_tables
     from fpl.report.search_page import search_extra
@@ -205,7 +211,9 @@ def _show(campaign: Campaign, account: Account, places: Places, publish: Path | 
         return
     text = _publish(account, places, publish)
     write_tables(publish, grids, summary)
-    page = write_page(publish, grids, summary, text, search_extra(Results(publish)))
+    published = Results(publish)
+    extra = [*figure_extra(published, campaign, experiments), *search_extra(published)]
+    page = write_page(publish, grids, summary, text, extra)
     print(f"tables, Parquet and page in {publish}: open {page}")
 
 

@@ -174,7 +174,7 @@ def _show(name: str, books: list[Book], out: Path, publish: Path | None, experim
         (page,) = write_search_pages(place, name)
     else:
         publish_searches(out, publish, studies)
-        _, (page,) = write_report(load_campaign(experiments, scale), publish, [name])
+        _, (page,) = write_report(load_campaign(experiments, scale), publish, [name], experiments)
     for line in search_summary_lines(Results(place), name, studies):
         print(line)
     for book in books:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fpl.config.cells import Cell, Resolver, chosen
 from fpl.config.experiment import Experiment, load_experiments
+from fpl.config.figure import load_figures
 from fpl.config.layers import ScaleFile, read_scale, scale_path
 from fpl.errors import FplError
 
@@ -28,6 +29,7 @@ class Campaign:
         tables: Table name -> all its cells, row by row.
         cells: Table name -> those asked for.
         seeds: Seeds of every cell.
+        pictured: Patterns of the cells of whose runs a figure shows single images.
     """
 
     experiments: list[Experiment]
@@ -36,6 +38,7 @@ class Campaign:
     tables: dict[str, list[Cell]]
     cells: dict[str, list[Cell]]
     seeds: tuple[int, ...]
+    pictured: tuple[str, ...] = ()
 
     @property
     def scale_name(self) -> str:
@@ -94,6 +97,7 @@ def load_campaign(
         tables,
         {table: found for table, found in cells.items() if found},
         tuple(range(count)),
+        tuple(item.cells for figure in load_figures(folder) if figure.figure.examples for item in figure.series),
     )
 
 

@@ -5,7 +5,6 @@ A file looks like its table; `fpl.config.cells` finds the run behind every cell.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fpl.config.explain import Parts, explain
 from fpl.config.layers import read_tables
 from fpl.errors import FplError
 
@@ -165,6 +165,9 @@ class Experiment(_Part):
             raise ValueError(f"row {row.key}: bold names no column {sorted(unknown)[0]}")
 
 
+_PARTS: Parts = {"table": (Head, "", ""), "columns": (Column, "column", "key"), "rows": (Row, "row", "key")}
+
+
 def load_experiment(path: Path) -> Experiment:
     """Read one table file.
 
@@ -175,28 +178,7 @@ def load_experiment(path: Path) -> Experiment:
     try:
         return Experiment.model_validate(tree)
     except ValidationError as error:
-        raise _explain(error, tree, path) from None
-
-
-def _explain(error: ValidationError, tree: dict[str, Any], path: Path) -> FplError:
-    """The first of pydantic's problems, with the row or column by its key."""
-    # An unknown key is the likeliest cause of a missing one.
-    problem = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
-    location = [str(part) for part in problem["loc"]]
-    parts: dict[str, type[BaseModel]] = {"table": Head, "columns": Column, "rows": Row}
-    part = parts.get(location[0], Experiment) if len(location) > 1 else Experiment
-    if location[:1] in (["columns"], ["rows"]) and len(location) > 1:
-        number = int(location[1])
-        location[:2] = [f"{location[0][:-1]} {tree[location[0]][number].get('key', number + 1)}"]
-    place, _, key = ".".join(location).rpartition(".")
-    before = f"{place}: " if place else ""
-    if problem["type"] != "extra_forbidden":
-        text = problem["msg"].removeprefix("Value error, ")
-        return FplError(f"{before}{key}: {text}" if key else text, where=str(path))
-    known = [field.alias or name for name, field in part.model_fields.items()]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    guess = f"did you mean {near[0]}? " if near else ""
-    return FplError(f"{before}unknown key {key}", where=str(path), hint=f"{guess}known here: {', '.join(known)}")
+        raise explain(error, tree, str(path), Experiment, _PARTS) from None
 
 
 def load_experiments(folder: Path, names: Sequence[str] = ()) -> list[Experiment]:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fpl.config.explain import Parts, explain
 from fpl.config.layers import flatten, read_tables
 from fpl.errors import FplError
 
@@ -219,6 +220,9 @@ class Search(_Part):
         return found
 
 
+_PARTS: Parts = {"search": (Head, "", ""), "space": (Parameter, "space", "key")}
+
+
 def load_search(folder: Path, name: str) -> Search:
     """Read a search.
 
@@ -239,7 +243,7 @@ def load_search(folder: Path, name: str) -> Search:
     try:
         return Search.model_validate(tree)
     except ValidationError as error:
-        raise _explain(error, tree, str(path)) from None
+        raise explain(error, tree, str(path), Search, _PARTS) from None
 
 
 def with_changes(search: Search, changes: Mapping[str, Any]) -> Search:
@@ -253,31 +257,9 @@ def with_changes(search: Search, changes: Mapping[str, Any]) -> Search:
     try:
         return Search.model_validate(tree)
     except ValidationError as error:
-        raise _explain(error, tree, f"changes to search {search.name}") from None
+        raise explain(error, tree, f"changes to search {search.name}", Search, _PARTS) from None
 
 
 def search_names(folder: Path) -> list[str]:
     """Names of the searches in `experiments/`."""
     return sorted(path.stem for path in (folder / SEARCHES).glob("*.toml"))
-
-
-def _explain(error: ValidationError, tree: dict[str, Any], where: str) -> FplError:
-    """The first of pydantic's problems, with the parameter by its key."""
-    # An unknown key is the likeliest cause of a missing one.
-    problem = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
-    location = [str(part) for part in problem["loc"]]
-    parts: dict[str, type[BaseModel]] = {"search": Head, "space": Parameter}
-    part = parts.get(location[0], Search) if len(location) > 1 else Search
-    if location[:1] == ["space"] and len(location) > 1:
-        entry = tree["space"][int(location[1])]
-        name = entry.get("key") if isinstance(entry, dict) else None
-        location[:2] = [f"space {name or int(location[1]) + 1}"]
-    *places, key = location or [""]
-    before = "".join(f"{place}: " for place in places)
-    if problem["type"] != "extra_forbidden":
-        text = problem["msg"].removeprefix("Value error, ")
-        return FplError(f"{before}{key}: {text}" if key else text, where=where)
-    known = list(part.model_fields)
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    guess = f"did you mean {near[0]}? " if near else ""
-    return FplError(f"{before}unknown key {key}", where=where, hint=f"{guess}known here: {', '.join(known)}")

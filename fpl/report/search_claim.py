@@ -98,7 +98,7 @@ def _check(studies: list[StudyView], tried: pd.DataFrame, several: bool) -> Chec
     frame = pd.DataFrame(rows, columns=[*columns, "trials", "lowest", "highest"])
     # A fraction `1/8` or a number of images; a row of an older store may lack the images.
     frame = frame.sort_values(["labeled_images", "fraction"], key=_amount, ignore_index=True)
-    verdict = _verdict(list(frame["best_threshold"]))
+    verdict = falling(list(frame["best_threshold"]))
     about = studies[0].about
     said = (
         about["scale"],
@@ -123,9 +123,12 @@ def _amount(column: pd.Series) -> pd.Series:
     return column.map(lambda value: float(Fraction(value))).astype("float64")
 
 
-def _verdict(best: list[float]) -> Verdict:
-    """It holds where the best T never rises with the labels, and falls at least once."""
+def falling(best: list[float]) -> Verdict:
+    """The verdict on the best T of each amount of labels, fewest first.
+
+    It holds where the best T never rises with the labels, and falls at least once.
+    """
     if len(best) < 2:
         return "not run"
-    falling = all(later <= earlier for earlier, later in pairwise(best))
-    return "holds" if falling and best[-1] < best[0] else "does not hold"
+    never_rises = all(later <= earlier for earlier, later in pairwise(best))
+    return "holds" if never_rises and best[-1] < best[0] else "does not hold"

@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 from fpl.config.identity import recipe_digest
 from fpl.config.layers import flatten
 from fpl.errors import FplError
+from fpl.store.pictures import decode
 from fpl.store.schema import (
     CLASSES,
+    EXAMPLES,
     FAILURES,
     FUZZINESS,
     HISTORY,
@@ -71,6 +73,17 @@ class Results:
     def fuzziness(self) -> pd.DataFrame:
         """K statistics per run, logged step and direction of the pixel loss."""
         return self._read(FUZZINESS)
+
+    @cached_property
+    def examples(self) -> pd.DataFrame:
+        """One row a picture of a fixed image at a step: `run_id`, `step`, `part`, `image_id`, `kind`, `array`.
+
+        What the kinds are and how their arrays look is said in `fpl.store.schema`. Runs without pictures have no rows.
+        """
+        frame = self._read(EXAMPLES)
+        pictures = zip(frame["kind"], frame["height"], frame["width"], frame["data"], strict=True)
+        frame["array"] = pd.Series([decode(*picture) for picture in pictures], index=frame.index, dtype=object)
+        return frame.drop(columns=["height", "width", "data"])
 
     @cached_property
     def failures(self) -> pd.DataFrame:
@@ -169,8 +182,8 @@ def load_results(folder: Path | str) -> Results:
         folder: For example `results/mini`.
 
     Returns:
-        Frames `.runs`, `.history`, `.classes`, `.fuzziness`, `.failures`, `.noise`, `.studies`, `.trials`, and
-        `.search(name)`.
+        Frames `.runs`, `.history`, `.classes`, `.fuzziness`, `.examples`, `.failures`, `.noise`, `.studies`, `.trials`,
+        and `.search(name)`.
 
     Raises:
         FplError: There is no such folder, or it holds no results.

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 RUNS, HISTORY, CLASSES, FUZZINESS = "runs", "history", "classes", "fuzziness"
 FAILURES, NOISE = "failures", "noise"
+EXAMPLES = "examples"
 STUDIES, TRIALS = "studies", "trials"
 
 # mIoU in percent, named by protocol and by which weights were evaluated.
@@ -64,7 +65,9 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("right_pixels", pa.int64()),
         ]
     ),
-    # One row per logged step and direction of the pixel loss.
+    # One row per logged step and direction of the pixel loss. From `k_histogram_uncapped` on only at steps with
+    # diagnostics (`fpl.losses.diagnostics` defines each quantity). Lists of three are by case: the true class is the
+    # first choice of the teacher, another fuzzy positive, none. What needs it is null where no pixel has a known one.
     FUZZINESS: pa.schema(
         [
             ("run_id", pa.string()),
@@ -78,6 +81,51 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("mean_weighted_loss", pa.float64()),
             ("mean_cross_entropy", pa.float64()),
             ("k_histogram", pa.list_(pa.int64())),
+            # K by the paper's rule without the released bound of 3.
+            ("k_histogram_uncapped", pa.list_(pa.int64())),
+            ("fuzzy_to_cross_entropy", pa.float64()),
+            ("labeled_pixels", pa.int64()),
+            # Share of pixels whose true class is no fuzzy positive.
+            ("impurity", pa.float64()),
+            ("case_pixels", pa.list_(pa.int64())),
+            ("case_1_k1_pixels", pa.int64()),
+            # Positive gradient scores of cross-entropy (R^v) and of FPL (R^f): mean and standard deviation over pixels.
+            ("vanilla_score", pa.list_(pa.float64())),
+            ("vanilla_score_std", pa.list_(pa.float64())),
+            ("fuzzy_score", pa.list_(pa.float64())),
+            ("fuzzy_score_std", pa.list_(pa.float64())),
+            # Case 2: mean cosine with the gradient of the true label, and for how many pixels that of FPL is positive.
+            ("cosine_fuzzy", pa.float64()),
+            ("cosine_vanilla", pa.float64()),
+            ("cosine_fuzzy_positive", pa.float64()),
+            ("norm_fuzzy", pa.float64()),
+            ("norm_ideal", pa.float64()),
+            # The same norms over all pixels of a known class.
+            ("norm_fuzzy_all", pa.float64()),
+            ("norm_ideal_all", pa.float64()),
+            # Mean sum of the gradients of the negatives, with K = n - 1 and with K = n on the same logits.
+            ("gradient_sum_n_minus_1", pa.float64()),
+            ("gradient_sum_n", pa.float64()),
+            # Entropy of the teacher's prediction in nats over the pixels of each K; null where K has none.
+            ("entropy_by_k", pa.list_(pa.float64())),
+            ("entropy_std_by_k", pa.list_(pa.float64())),
+        ]
+    ),
+    # Pictures of a few fixed images, of runs that a figure shows. `kind`: at a few steps `k` (uint8 [h, w]); after the
+    # last alone `image` (uint8 [h, w, 3]), `ground_truth` (uint8 [h, w]; 255: unknown), `vanilla_score`, `fuzzy_score`
+    # (float16 [h, w]; NaN where the true class is unknown) and, of images for validation, `prediction` (uint8 [h, w], of
+    # the network that is evaluated). `data` is row by row.
+    EXAMPLES: pa.schema(
+        [
+            ("run_id", pa.string()),
+            ("step", pa.int64()),
+            # `unlabeled` or `val`.
+            ("part", pa.string()),
+            ("image_id", pa.string()),
+            ("kind", pa.string()),
+            ("height", pa.int64()),
+            ("width", pa.int64()),
+            ("data", pa.binary()),
         ]
     ),
     # One row a run that ended with an error; it goes when the run succeeds.

@@ -11,12 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fpl.files import write_atomic
-from fpl.store.schema import CLASSES, FAILURES, FUZZINESS, HISTORY, RUNS, SCHEMAS
+from fpl.store.pictures import encode
+from fpl.store.schema import CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, RUNS, SCHEMAS
 
 Row = Mapping[str, Any]
 
 
-def write_run(out: Path, row: Row, history: Sequence[Row], classes: Sequence[Row], fuzziness: Sequence[Row]) -> Path:
+def write_run(
+    out: Path,
+    row: Row,
+    history: Sequence[Row],
+    classes: Sequence[Row],
+    fuzziness: Sequence[Row],
+    examples: Sequence[Row] = (),
+) -> Path:
     """Put a finished run into the store at `out`.
 
     Args:
@@ -25,6 +33,7 @@ def write_run(out: Path, row: Row, history: Sequence[Row], classes: Sequence[Row
         history: One mapping per logged step: `step` and any metrics.
         classes: Rows of `classes` without `run_id`.
         fuzziness: Rows of `fuzziness` without `run_id`.
+        examples: Rows of `examples` without `run_id`, the picture as an `array` (`fpl.store.pictures.encode`).
 
     Returns:
         The file of the `runs` row. It is written after the others: where it exists, they do.
@@ -38,6 +47,12 @@ def write_run(out: Path, row: Row, history: Sequence[Row], classes: Sequence[Row
     ]
     for table, rows in ((HISTORY, long), (CLASSES, classes), (FUZZINESS, fuzziness)):
         write_table(out / table / f"{run_id}.parquet", table, [{"run_id": run_id, **entry} for entry in rows])
+    pictures = out / EXAMPLES / f"{run_id}.parquet"
+    if examples:
+        write_table(pictures, EXAMPLES, [{"run_id": run_id, **encode(entry)} for entry in examples])
+    else:
+        # Few runs keep pictures; those of an earlier run of the same id would not be this one's.
+        pictures.unlink(missing_ok=True)
     path = run_path(out, run_id)
     write_table(path, RUNS, [row])
     failure_path(out, run_id).unlink(missing_ok=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fpl.config.defaults import DIAGNOSE_EVERY
 from fpl.errors import FplError
 
 Launcher = Literal["inline", "gang", "train"]
@@ -27,6 +28,7 @@ class Execution:
         threads: CPU threads of each worker.
         loader_workers: Processes that read images, per worker.
         checkpoint_every: Steps between checkpoints.
+        diagnose_every: Steps between diagnostics of the pixel loss.
         max_failures: How often a run whose process died is taken up again.
     """
 
@@ -41,6 +43,7 @@ class Execution:
     threads: int = 1
     loader_workers: int = 0
     checkpoint_every: int = 500
+    diagnose_every: int = DIAGNOSE_EVERY
     max_failures: int = 2
 
     @classmethod

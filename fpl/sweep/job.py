@@ -24,7 +24,7 @@ from fpl.sweep.places import Places
 from fpl.sweep.prepare import pin
 from fpl.text import timestamp
 from fpl.train.runtime import Verdict
-from fpl.train.state import LoopOptions
+from fpl.train.state import DIAGNOSE_EVERY, LoopOptions
 
 Status = Literal["done", "failed", "stopped"]
 
@@ -45,6 +45,8 @@ class Job:
         loader_workers: Processes that read images, per worker.
         checkpoint_every: Steps between checkpoints.
         log_every: Steps between rows of the history.
+        diagnose_every: Steps between diagnostics of the pixel loss.
+        examples: Images of which pictures are kept.
     """
 
     run_id: str
@@ -55,6 +57,8 @@ class Job:
     loader_workers: int = 0
     checkpoint_every: int = 500
     log_every: int = 10
+    diagnose_every: int = DIAGNOSE_EVERY
+    examples: int = 0
 
     @classmethod
     def of(cls, config: RunConfig, run_id: str, places: Places, **options: Any) -> Job:
@@ -62,7 +66,7 @@ class Job:
         return cls(run_id, config.model_dump(mode="json"), places, **options)
 
     @classmethod
-    def pinned(cls, config: RunConfig, places: Places, execution: Execution) -> Job:
+    def pinned(cls, config: RunConfig, places: Places, execution: Execution, examples: int = 0) -> Job:
         """A job from a configuration without pins, carried out as `execution` says.
 
         Raises:
@@ -76,6 +80,8 @@ class Job:
             threads=execution.threads,
             loader_workers=execution.loader_workers,
             checkpoint_every=execution.checkpoint_every,
+            diagnose_every=execution.diagnose_every,
+            examples=examples,
         )
 
     @property
@@ -187,6 +193,8 @@ def _run(job: Job, on_report: Report | None, stream: TextIO) -> None:
         weights_dir=job.places.weights_dir,
         checkpoint_every=job.checkpoint_every,
         log_every=job.log_every,
+        diagnose_every=job.diagnose_every,
+        examples=job.examples,
         loader_workers=job.loader_workers,
         threads=job.threads,
     )

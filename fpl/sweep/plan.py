@@ -177,7 +177,7 @@ def make_plan(
         FplError: A damaged store or calibration, or a method of unknown cost.
     """
     launch = campaign.scale.launch if launch is None else launch
-    wanted = distinct_runs(campaign.all_cells, campaign.scale.launch)
+    wanted = distinct_runs(campaign.all_cells, campaign.scale.launch, campaign.pictured)
     plan = Plan(campaign, wanted, capacity, launch, *cost_models(places, capacity, launch))
     done, failed = recorded(places)
     needs = Needs(places)

@@ -64,7 +64,7 @@ def write_outcome(
         *class_rows("last", outcome.confusion_last, names, config.eval.absent),
         *class_rows("best", outcome.confusion_best, names, config.eval.absent),
     ]
-    write_run(out, row, outcome.history, classes, outcome.fuzziness)
+    write_run(out, row, outcome.history, classes, outcome.fuzziness, outcome.examples)
 
 
 def class_rows(choice: str, confusion: NDArray[np.int64], names: Sequence[str], absent: str) -> list[dict[str, Any]]:

@@ -15,6 +15,9 @@ from fpl.sweep.places import Places
 from fpl.sweep.suite import Wanted
 from fpl.sweep.view import View
 
+# Images of which a run that a figure shows keeps pictures: as many as any figure shows.
+EXAMPLES = 8
+
 
 @dataclass
 class Account:
@@ -75,7 +78,7 @@ def carry_out(
     others: list[Job] = []
     estimates: dict[str, float] = {}
     for run in wanted:
-        job = Job.pinned(run.config, places, execution)
+        job = Job.pinned(run.config, places, execution, EXAMPLES if run.pictured else 0)
         identity = job.run_id
         if run_path(places.out, identity).exists():
             account.before.append(identity)

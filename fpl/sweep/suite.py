@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,26 +20,36 @@ class Wanted:
         config: The configuration, without pins.
         cells: Names of the cells, `table1.fpl_cps.r50_1_16`.
         gang: Whether the scale wants it on a group of Ray Train workers.
+        pictured: Whether a figure shows single images of it.
     """
 
     recipe: str
     config: RunConfig
     cells: list[str] = field(default_factory=list)
     gang: bool = False
+    pictured: bool = False
 
 
-def distinct_runs(cells: Iterable[Cell], launch: dict[str, Any] | None = None) -> list[Wanted]:
+def distinct_runs(
+    cells: Iterable[Cell], launch: dict[str, Any] | None = None, pictured: Sequence[str] = ()
+) -> list[Wanted]:
     """Runs behind the cells, each once, in the order of the first cell that asks.
 
     Args:
         cells: Cells of any number of tables.
         launch: The scale's `[launch]`; its `gang` lists patterns of cell names (`table3.fpl_cps_cutmix.*`).
+        pictured: Patterns of the cells whose runs figures show single images of.
     """
-    patterns = [pattern if pattern.count(".") > 1 else f"{pattern}.*" for pattern in (launch or {}).get("gang", [])]
+    gangs, shown = _patterns((launch or {}).get("gang", [])), _patterns(pictured)
     found: dict[str, Wanted] = {}
     for cell in cells:
         for recipe, config in zip(cell.recipes, cell.configs, strict=True):
             wanted = found.setdefault(recipe, Wanted(recipe, config))
             wanted.cells.append(cell.name)
-            wanted.gang |= any(fnmatch.fnmatch(cell.name, pattern) for pattern in patterns)
+            wanted.gang |= any(fnmatch.fnmatch(cell.name, pattern) for pattern in gangs)
+            wanted.pictured |= any(fnmatch.fnmatch(cell.name, pattern) for pattern in shown)
     return list(found.values())
+
+
+def _patterns(names: Sequence[str]) -> list[str]:
+    return [name if name.count(".") > 1 else f"{name}.*" for name in names]

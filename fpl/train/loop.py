@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from fpl.config.identity import canonical
 from fpl.config.schema import OptimConfig, RunConfig
-from fpl.data.batches import Batch, UnlabeledImages, make_loader
+from fpl.data.batches import Batch, make_loader
 from fpl.data.read import Images
 from fpl.data.splits import Split
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
-from fpl.methods import METHODS, Clock, Losses, Method
-from fpl.models import SegmentationNetwork, WeightsReport, build_network, load_pretrained
+from fpl.methods import Clock, Losses
+from fpl.train.build import build_method
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.evaluate import evaluate, scores
+from fpl.train.examples import Examples, example_steps
+from fpl.train.fuzziness import diagnosed_steps, fuzziness_row
 from fpl.train.progress import Progress
-from fpl.train.record import SILENT_STEPS, TermLog, fuzziness_row
+from fpl.train.record import SILENT_STEPS, TermLog
 from fpl.train.runtime import (
     Context,
+    Gradients,
     State,
     Verdict,
     Workers,
@@ -30,7 +34,6 @@ from fpl.train.runtime import (
     prepare_torch,
     restore_rng,
     rng_state,
-    seed_training,
 )
 from fpl.train.state import LoopOptions, Memory, Outcome, outcome_of
 
@@ -73,36 +76,32 @@ class Run:
         self.config, self.data, self.context = config, data, context
         self.options, self.folder, self.progress = options, folder, progress
         self.workers = Workers(context.rank, context.world_size)
-        self.weights: WeightsReport | None = None
         prepare_torch(config.train, options.threads)
-        self.method = self._build_method()
+        self.method, self.weights = build_method(
+            config, data.split, data.images, context, self.workers, options.weights_dir, progress.note
+        )
         self.optimizers = self.method.optimizers()
-        self.parameters = [parameter for parameter in self.method.parameters() if parameter.requires_grad]
+        trained = [parameter for parameter in self.method.parameters() if parameter.requires_grad]
+        self.gradients = Gradients(trained, self.workers)
         self.memory = Memory()
         self.terms = TermLog(self.workers)
+        total = config.train.steps
+        self.diagnosed = diagnosed_steps(options.diagnose_every, total) if self.method.draws else set()
+        self.pictured = example_steps(total) if options.examples else set()
 
-    def _build_method(self) -> Method:
-        # Every rank draws the same weights from the same seed; only later is each rank given its own.
-        torch.manual_seed(self.config.seed)
-        build = METHODS[self.config.method.name]
-        method = build(self.config, self._build_network, self.workers)
-        method.to(self.context.device)
-        if self.config.train.channels_last:
-            method.to(memory_format=torch.channels_last)
-        method.attach(UnlabeledImages(self.config, self.data.split, self.data.images))
-        seed_training(self.config)
-        return method
-
-    def _build_network(self) -> SegmentationNetwork:
-        model, context = self.config.model, self.context
-        network = build_network(
-            model, self.config.data.num_classes, device_type=context.device.type, world_size=context.world_size
+    @cached_property
+    def examples(self) -> Examples:
+        """Takes pictures, on rank 0 alone: networks in evaluation mode exchange nothing."""
+        data, options = self.data, self.options
+        return Examples(
+            self.method,
+            data.split,
+            data.images,
+            data.validation,
+            self.context.device,
+            options.examples,
+            read_truth=options.diagnose_every > 0,
         )
-        known = self.weights
-        self.weights = load_pretrained(network, model, self.options.weights_dir)
-        if known is None and self.weights is not None:
-            self.progress.note(self.weights.summary())
-        return network
 
     def train(self) -> Outcome:
         """Train from the newest checkpoint, or the start, to the end or until the context says stop."""
@@ -127,6 +126,7 @@ class Run:
             rank=self.context.rank,
             world_size=self.context.world_size,
             loader_workers=self.options.loader_workers,
+            truth_steps={step - 1 for step in self.diagnosed},
         )
         self.method.train()
         began = time.monotonic()
@@ -142,9 +142,11 @@ class Run:
     def _step(self, batch: Batch) -> None:
         clock = Clock(self.memory.step, self.config.train.steps)
         step = clock.step + 1
-        log = step % self.options.log_every == 0 or step in (1, clock.total)
+        diagnose = step in self.diagnosed
+        log = diagnose or step % self.options.log_every == 0 or step in (1, clock.total)
         self.method.pixel_loss.progress = clock.progress
         self.method.pixel_loss.collect = log
+        self.method.pixel_loss.diagnose = diagnose
         rate = learning_rate(self.config.optim, clock.step, clock.total)
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
@@ -156,7 +158,7 @@ class Run:
         for name, optimizer in self.optimizers.items():
             own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             losses.objectives[name].backward(inputs=own)  # type: ignore[no-untyped-call]
-        self.workers.average_gradients(self.parameters)
+        self.gradients.average()
         for optimizer in self.optimizers.values():
             optimizer.step()
         with torch.no_grad():
@@ -202,8 +204,10 @@ class Run:
             self.options.on_metrics(row["step"], {key: value for key, value in row.items() if key != "step"})
 
     def _validate_and_save(self) -> Verdict:
-        """Validate, write a checkpoint and report, where the step calls for it."""
+        """Validate, take pictures, write a checkpoint and report, where the step calls for it."""
         step, total = self.memory.step, self.config.train.steps
+        if step in self.pictured and self.context.rank == 0:
+            self.memory.examples += self.examples.take(step, step == total)
         metrics: dict[str, float] = {}
         if step % self.config.train.evaluate_every == 0 or step == total:
             metrics = self._validate()

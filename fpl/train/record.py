@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fpl.losses import PixelTerm
 from fpl.train.runtime import TrainingError, Workers
 
 # Consecutive steps with an unsupervised loss of exactly 0 after which the user is told.
@@ -76,28 +74,3 @@ class TermLog:
         self.steps.clear()
         self.rows.clear()
         return {name: float(value) for name, value in zip(names, table.mean(0), strict=True)}
-
-
-def fuzziness_row(step: int, direction: str, term: PixelTerm, workers: Workers) -> dict[str, Any] | None:
-    """K statistics of one direction of the pixel loss over all workers, or None if none were collected."""
-    if not term.statistics:
-        return None
-    total = {name: workers.total(value).cpu() for name, value in term.statistics.items()}
-    histogram = [int(count) for count in total["k_histogram"]]
-    pixels = sum(histogram)
-
-    def mean(name: str) -> float:
-        return float(total[name]) / pixels if pixels else math.nan
-
-    return {
-        "step": step,
-        "direction": direction,
-        "pixels": pixels,
-        "mean_k": sum(k * count for k, count in enumerate(histogram, start=1)) / pixels if pixels else math.nan,
-        "share_k1": histogram[0] / pixels if pixels else math.nan,
-        "mean_weight": mean("weight_sum"),
-        "mean_fuzzy_loss": mean("loss_sum"),
-        "mean_weighted_loss": mean("weighted_loss_sum"),
-        "mean_cross_entropy": mean("cross_entropy_sum"),
-        "k_histogram": histogram,
-    }

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fpl.config.defaults import DIAGNOSE_EVERY as DIAGNOSE_EVERY
 from fpl.config.identity import digest
 from fpl.config.schema import RunConfig
 from fpl.models import WeightsReport
@@ -24,6 +25,9 @@ class LoopOptions:
         weights_dir: Where pretrained files are looked for first.
         checkpoint_every: Steps between two resumable checkpoints.
         log_every: Steps between two rows of the history.
+        diagnose_every: Steps between two diagnostics of the pixel loss, for which the labels of the unlabeled images of
+            that step are read, and no others; 0 for none, and then no label of an unlabeled image is ever read.
+        examples: Unlabeled and validation images of which pictures are kept.
         loader_workers: Processes that read and augment images; 0 reads in this one.
         threads: CPU threads of torch. On a CPU it decides the last bits of a result.
         on_metrics: Called by rank 0 with (step, metrics), for live displays such as TensorBoard.
@@ -32,6 +36,8 @@ class LoopOptions:
     weights_dir: Path | None = None
     checkpoint_every: int = 500
     log_every: int = 10
+    diagnose_every: int = DIAGNOSE_EVERY
+    examples: int = 0
     loader_workers: int = 0
     threads: int = 1
     on_metrics: Callable[[int, dict[str, float]], None] = lambda step, metrics: None
@@ -47,6 +53,7 @@ class Outcome:
     metrics: dict[str, float]
     history: list[dict[str, Any]]
     fuzziness: list[dict[str, Any]]
+    examples: list[dict[str, Any]]
     confusion_last: NDArray[np.int64] | None
     confusion_best: NDArray[np.int64] | None
     weights: WeightsReport | None
@@ -61,6 +68,7 @@ class Memory:
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
     fuzziness: list[dict[str, Any]] = field(default_factory=list)
+    examples: list[dict[str, Any]] = field(default_factory=list)
     best_miou: float = -1.0
     best_step: int = 0
     best_confusion: list[list[int]] | None = None
@@ -84,6 +92,7 @@ def outcome_of(config: RunConfig, memory: Memory, weights: WeightsReport | None)
         metrics=metrics,
         history=memory.history,
         fuzziness=memory.fuzziness,
+        examples=[{**row, "array": row["array"].numpy()} for row in memory.examples],
         confusion_last=confusions["last"],
         confusion_best=confusions["best"],
         weights=weights,

@@ -39,7 +39,7 @@ def assert_equal_results(one: Places, other: Places) -> None:
     assert list(first) == list(second)
     for name in first:
         assert torch.equal(first[name], second[name]), name
-    for frame in ("history", "classes", "fuzziness"):
+    for frame in ("history", "classes", "fuzziness", "examples"):
         pd.testing.assert_frame_equal(
             getattr(fpl.load_results(one.out), frame), getattr(fpl.load_results(other.out), frame)
         )

@@ -48,7 +48,8 @@ def test_resuming_from_every_checkpoint_is_exact(
         return path
 
     uninterrupted = elsewhere(places, "uninterrupted")
-    options = dataclasses.replace(OPTIONS, log_every=5)  # a checkpoint then falls between two rows of the history
+    # A checkpoint then falls between two rows of the history.
+    options = dataclasses.replace(OPTIONS, log_every=5, diagnose_every=5, examples=1)
     run(config, uninterrupted, options)
     monkeypatch.setattr(CheckpointFolder, "save_step", save_and_die)
     with pytest.raises(KilledError):

@@ -49,8 +49,9 @@ def test_two_workers_see_what_one_sees(run_file: Path, places: Places, fidelity:
     # A small rate: rounding must not grow until it moves a pixel across the threshold of K, which is a jump. AEL has
     # more of these (the classes that both networks predict, the random number that keeps a pixel), and in a network
     # that has learned nothing they are close: from the second step on single pixels of 12,800 differ.
-    rate, tolerance = (0.0001, 2e-4) if method == "ael" else (0.01, 1e-5)
-    overrides = ["train.steps=5", "train.evaluate_every=5", f"optim.lr={rate}"]
+    rate, tolerance = (0.0001, 2e-4) if method == "ael" else (0.001, 1e-5)
+    # With seed 0 one pixel lies so close to the threshold that rounding decides its K at the first step.
+    overrides = ["seed=1", "train.steps=5", "train.evaluate_every=5", f"optim.lr={rate}"]
     overrides += ["data.labeled_batch=8", "data.unlabeled_batch=8"]
     overrides += ["loss.fidelity=released"] if fidelity == "released" else OHEM
     if method == "ael":

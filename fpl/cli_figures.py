@@ -1,0 +1,54 @@
+"""`fpl figures`: parse, call, print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fpl.cli_options import EXPERIMENTS, Controls, Experiments, Scale, Seeds
+from fpl.errors import FplError
+
+
+def figures(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Figures that are drawn: figure_4, ...", show_default="all figures")
+    ] = None,
+    scale: Scale = "mini",
+    results: Annotated[Path | None, typer.Option(help="Folder of the results.", show_default="results/SCALE")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the figures.", show_default="figures in the results")
+    ] = None,
+    seeds: Seeds = None,
+    controls: Controls = None,
+    experiments: Experiments = EXPERIMENTS,
+) -> None:
+    """Draw the paper's figures from results that are there, as PNG, PDF and CSV; nothing is trained."""
+    from fpl.config.campaign import load_campaign
+    from fpl.config.figure import FIGURES, load_figures
+    from fpl.report.claims import check_claims, count_text, write_claims
+    from fpl.report.figures import FOLDER, prepare, write_figures
+    from fpl.store.read import load_results
+
+    # An unknown name is said before anything is read.
+    wanted = [figure.name for figure in load_figures(experiments, names or [])]
+    if not wanted:
+        where = str(experiments / FIGURES)
+        raise FplError("no figure files here", where=where, hint="run in a checkout, or give --experiments")
+    campaign = load_campaign(experiments, scale, [], seeds, controls)
+    folder = results if results is not None else Path("results") / campaign.scale_name
+    target = out if out is not None else folder / FOLDER
+    prepared = prepare(load_figures(experiments), campaign, load_results(folder))
+    paths = write_figures(target, prepared, wanted)
+    drawn = {path.stem: path for path in paths}
+    for item in prepared:
+        if item.figure.name in wanted:
+            path = drawn.get(item.figure.name)
+            print(f"{path} ({item.line.partition(': ')[2]})" if path else item.line)
+    if any(item.gap.startswith("not run") for item in prepared if item.figure.name in wanted):
+        print(f"runs made so are in runs/{campaign.scale_name}: --results names that folder")
+    verdicts = [verdict for item in prepared for verdict in check_claims(item.figure, item.source)]
+    write_claims(target, verdicts)
+    print(count_text(verdicts))
+    print(f"{len(paths)} of {len(wanted)} figures, with PDF, CSV, captions and claims, in {target}")

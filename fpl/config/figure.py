@@ -1,0 +1,145 @@
+"""Figures of the paper as data, read from `experiments/figures/`: what each shows, of which cells, what it claims."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fpl.config.explain import Parts, explain
+from fpl.config.layers import read_tables
+from fpl.errors import FplError
+
+FIGURES = "figures"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class About(_Part):
+    """Where a figure stands in the paper.
+
+    Attributes:
+        order: Place among the figures.
+        source: Section and figure of the paper.
+    """
+
+    order: float
+    source: str
+
+
+class Series(_Part):
+    """Runs that make one curve, bar or row of pictures.
+
+    Attributes:
+        label: As in the legend; `{row}` and `{column}` stand for a cell's label and header. Empty: whichever of the two
+            tells the cells of a wildcard apart.
+        cells: Name of a table's cell (`table4.fpl_cps.t090`), with wildcards: one series per cell.
+    """
+
+    label: str = ""
+    cells: str
+
+
+class Claim(_Part):
+    """A sentence of the paper that a figure supports, as a check.
+
+    Attributes:
+        name: For example `small_t_small_k`.
+        says: The claim, in our words.
+        source: Where the paper says it.
+        check: Name of the function of `fpl.report.claims` that decides.
+        options: Its further arguments.
+    """
+
+    name: str
+    says: str
+    source: str
+    check: str
+    options: dict[str, Any] = {}
+
+
+class Shown(_Part):
+    """What is drawn.
+
+    Attributes:
+        name: For example `figure_4`; the stem of the files that are written.
+        number: As the paper counts, for example `Figure 4`.
+        caption: What is seen, with what the paper leaves open; n and settings are added from the runs.
+        kind: Name of the drawing function (`fpl.report.figures`).
+        options: Its further arguments.
+        examples: Whether its runs keep pictures of fixed images.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    number: str
+    caption: str
+    kind: str
+    options: dict[str, Any] = {}
+    examples: bool = False
+
+
+class Figure(_Part):
+    """One file of `experiments/figures/`."""
+
+    about: About
+    figure: Shown
+    series: tuple[Series, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Short name."""
+        return self.figure.name
+
+
+_PARTS: Parts = {
+    "about": (About, "", ""),
+    "figure": (Shown, "", ""),
+    "series": (Series, "series", "cells"),
+    "claims": (Claim, "claim", "name"),
+}
+
+
+def load_figure(path: Path) -> Figure:
+    """Read one figure file.
+
+    Raises:
+        FplError: A missing or malformed file.
+    """
+    tree = read_tables(path)
+    try:
+        return Figure.model_validate(tree)
+    except ValidationError as error:
+        raise explain(error, tree, str(path), Figure, _PARTS) from None
+
+
+def load_figures(folder: Path, names: Sequence[str] = ()) -> list[Figure]:
+    """Read the figures of `experiments/`, in the paper's order.
+
+    Args:
+        folder: `experiments/`.
+        names: Those to read; empty for all. A folder without figures has none.
+
+    Raises:
+        FplError: A broken file, two figures of one name, or a name that is none; lists those there are.
+    """
+    files = sorted((folder / FIGURES).glob("*.toml"))
+    places: dict[str, Path] = {}
+    found = []
+    for path in files:
+        figure = load_figure(path)
+        if (first := places.setdefault(figure.name, path)) != path:
+            raise FplError(f"figure {figure.name!r} is in two files", where=str(path), hint=f"the other is {first}")
+        found.append(figure)
+    found.sort(key=lambda figure: figure.about.order)
+    known = [figure.name for figure in found]
+    if unknown := [name for name in names if name not in known]:
+        near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.5)
+        guess = f"did you mean {near[0]}? " if near else ""
+        raise FplError(f"no figure {unknown[0]!r}", hint=f"{guess}there are: {', '.join(known) or 'none'}")
+    return [figure for figure in found if not names or figure.name in names]

@@ -1,0 +1,165 @@
+"""The paper's sentences about its figures as checks on our runs: holds, does not hold, not run, with the numbers."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from html import escape as escape_html
+from itertools import groupby
+from pathlib import Path
+
+import pandas as pd
+
+from fpl.config.figure import Claim, Figure, Series
+from fpl.errors import FplError
+from fpl.files import write_atomic
+from fpl.report import claim_checks, claim_pictures, claim_scores
+from fpl.report.claim_measure import Outcome, State
+from fpl.report.figure_series import Source, find_series
+from fpl.report.markdown import escape
+
+CHECKS: dict[str, Callable[..., Outcome]] = {**claim_checks.CHECKS, **claim_scores.CHECKS, **claim_pictures.CHECKS}
+# Option of any claim: cells that it is decided on, instead of the figure's.
+SERIES = "series"
+NAME = "claims"
+MARKS: dict[State, str] = {"holds": "✓", "does not hold": "✗", "not run": "–"}
+CLASSES: dict[State, str] = {"holds": "up", "does not hold": "down", "not run": "word"}
+# What a reader of the numbers should know.
+READING = (
+    "Means of the K statistics count every pixel once, over both directions of the loss, the logged steps and all "
+    "seeds. A claim about several series holds if it holds in each."
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the runs say about one claim.
+
+    Attributes:
+        figure: Name of the figure that it stands under.
+        number: The figure as the paper counts.
+        name: Name of the claim.
+        says: The claim.
+        source: Where the paper says it.
+        state: Whether it holds.
+        numbers: What was measured, of how many runs and steps: one line.
+    """
+
+    figure: str
+    number: str
+    name: str
+    says: str
+    source: str
+    state: State
+    numbers: str
+
+
+def check_claims(figure: Figure, source: Source) -> list[Verdict]:
+    """Decide every claim of a figure.
+
+    Args:
+        figure: With its claims.
+        source: Its runs (`fpl.report.figure_series.make_source`).
+
+    Raises:
+        FplError: A claim of an unknown check, or with options that its check does not have.
+    """
+    return [_check(figure, claim, source) for claim in figure.claims]
+
+
+def check_of(figure: Figure, claim: Claim) -> Callable[..., Outcome]:
+    """The check of a claim that has the options it needs and no others.
+
+    Raises:
+        FplError: No such check, or other options.
+    """
+    where = f"figure {figure.name}, claim {claim.name}"
+    if claim.check not in CHECKS:
+        near = difflib.get_close_matches(claim.check, CHECKS, n=1, cutoff=0.5)
+        guess = f"did you mean {near[0]}? " if near else ""
+        raise FplError(f"no check {claim.check!r}", where=where, hint=f"{guess}there are: {', '.join(sorted(CHECKS))}")
+    check = CHECKS[claim.check]
+    signature = inspect.signature(check)
+    try:
+        signature.bind(None, **_options(claim))
+    except TypeError as error:
+        known = ", ".join(list(signature.parameters)[1:])
+        raise FplError(f"{claim.check}: {error}", where=where, hint=f"its options: {known or 'none'}") from None
+    return check
+
+
+def _options(claim: Claim) -> dict[str, object]:
+    return {name: value for name, value in claim.options.items() if name != SERIES}
+
+
+def _check(figure: Figure, claim: Claim, source: Source) -> Verdict:
+    check = check_of(figure, claim)
+    if SERIES in claim.options:
+        other = figure.model_copy(update={"series": tuple(Series(cells=name) for name in claim.options[SERIES])})
+        source = replace(source, found=tuple(find_series(other, source.campaign, source.lookup)))
+    outcome = check(source, **_options(claim))
+    about = (figure.name, figure.figure.number, claim.name, claim.says, claim.source)
+    return Verdict(*about, outcome.state, outcome.numbers)
+
+
+def count_text(verdicts: Sequence[Verdict]) -> str:
+    """`claims of the paper: 12 hold, 3 do not, 4 not run`."""
+    hold, do_not, waiting = (sum(verdict.state == state for verdict in verdicts) for state in MARKS)
+    return f"claims of the paper: {hold} hold, {do_not} do not, {waiting} not run"
+
+
+def claims_text(verdicts: Sequence[Verdict]) -> str:
+    """The claims for a terminal, figure by figure, the count last."""
+    lines = []
+    for number, group in _figures(verdicts):
+        lines.append(number)
+        for verdict in group:
+            lines.append(
+                f"  {MARKS[verdict.state]} {verdict.state}: {verdict.says} ({verdict.source}) [{verdict.name}]"
+            )
+            lines.append(f"      {verdict.numbers}")
+    return "\n".join([*lines, count_text(verdicts)]) + "\n"
+
+
+def claims_html(verdicts: Sequence[Verdict]) -> str:
+    """The claims of one figure as a list for a page; nothing for none."""
+    items = [
+        f'<li><b class="{CLASSES[verdict.state]}">{MARKS[verdict.state]} {verdict.state}</b>: '
+        f'{escape_html(verdict.says)} <span class="paper">({escape_html(verdict.source)})</span><br>'
+        f'<span class="word">{escape_html(verdict.numbers)}</span></li>'
+        for verdict in verdicts
+    ]
+    return f'<ul class="claims">{"".join(items)}</ul>' if items else ""
+
+
+def claims_markdown(verdicts: Sequence[Verdict]) -> str:
+    """The claims as a Markdown list below the count, figure by figure, what the numbers are at the end."""
+    parts = [f"{count_text(verdicts)}."]
+    for number, group in _figures(verdicts):
+        items = [
+            f"- {MARKS[verdict.state]} **{verdict.state}**: {escape(verdict.says)} ({escape(verdict.source)}): "
+            f"{escape(verdict.numbers)}"
+            for verdict in group
+        ]
+        parts += [f"**{escape(number)}**", "\n".join(items)]
+    return "\n\n".join([*parts, READING]) + "\n"
+
+
+def claims_frame(verdicts: Sequence[Verdict]) -> pd.DataFrame:
+    """One row a claim: `figure`, `number`, `name`, `state`, `says`, `source`, `numbers`."""
+    columns = ["figure", "number", "name", "state", "says", "source", "numbers"]
+    return pd.DataFrame([[getattr(verdict, name) for name in columns] for verdict in verdicts], columns=columns)
+
+
+def write_claims(folder: Path, verdicts: Sequence[Verdict]) -> None:
+    """Write `claims.md` and `claims.csv`."""
+    write_atomic(folder / f"{NAME}.md", f"# Claims\n\n{claims_markdown(verdicts)}".encode())
+    csv = claims_frame(verdicts).to_csv(index=False, lineterminator="\n")
+    write_atomic(folder / f"{NAME}.csv", csv.encode())
+
+
+def _figures(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, list[Verdict]]]:
+    for number, group in groupby(verdicts, key=lambda verdict: verdict.number):
+        yield number, list(group)
