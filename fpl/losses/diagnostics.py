@@ -11,14 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fpl.losses.checks import check_map, check_range, poison, to_compute
+from fpl.losses.checks import check_mask, check_truth, poison, to_compute
 from fpl.losses.kernels import cpu_diagnose
 from fpl.losses.kernels.contract import make_settings
 from fpl.losses.regularization import split_sums
 from fpl.losses.resolution import enlarge, make_teaching
 from fpl.losses.rules import Rules
 from fpl.losses.scores import Order, compare
-from fpl.losses.weight import weight_sorted
 
 # Logits that are looked at together: what is computed from them takes some twenty times their memory.
 CHUNK = 1 << 22
@@ -99,13 +98,9 @@ def _sums(
 
 def _check(student: Tensor, truth: Tensor | None, counted: Tensor | None, size: tuple[int, int] | None) -> None:
     if truth is not None:
-        if truth.dtype not in (torch.uint8, torch.int64):
-            raise ValueError(f"ground_truth has dtype {truth.dtype}; allowed: torch.uint8, torch.int64")
-        check_map("ground_truth", truth, student, size)
+        check_truth(truth, student, size)
     if counted is not None:
-        if counted.dtype != torch.bool:
-            raise ValueError(f"counted has dtype {counted.dtype}; allowed: torch.bool")
-        check_map("counted", counted, student, size)
+        check_mask("counted", counted, student, size)
 
 
 @torch.no_grad()
@@ -229,38 +224,3 @@ def diagnose_maps(
         "vanilla_score": torch.where(seen.known, seen.vanilla_score, torch.nan),
         "fuzzy_score": torch.where(seen.known, seen.fuzzy_score, torch.nan),
     }
-
-
-def weight_curve(
-    q: Tensor,
-    *,
-    threshold: float,
-    k: int,
-    shape: str,
-    curvature: float = 50.0,
-    convex_coefficient: float | None = None,
-) -> Tensor:
-    """Adaptive weight as a function of the best negative's probability (figure A5), positives sharing T equally.
-
-    Args:
-        q: Probabilities [N] of the best negative, 0 .. T / K.
-        threshold: T, the sum of the positives' probabilities: their mean is m = T / K.
-        k: K >= 1.
-        shape: One of :data:`fpl.losses.WEIGHTS`.
-        curvature: A of the concave weight.
-        convex_coefficient: c of the convex weight; None is 4, as published.
-
-    Returns:
-        Weights [N], 1 at q = 0 to 0 at q = m.
-
-    Raises:
-        ValueError: An argument is outside its range.
-    """
-    rules = Rules(threshold, weight=shape, curvature=curvature, convex_coefficient=convex_coefficient).checked()
-    check_range("k", k, "a whole number >= 1", k >= 1 and k == int(k))
-    if q.ndim != 1 or not q.is_floating_point() or not bool(((q >= 0) & (q <= threshold / k)).all()):
-        raise ValueError(f"q is {q}; allowed: floats [N], 0 <= q <= T / K = {threshold / k}")
-    positives = torch.full((len(q), k), threshold / k, dtype=q.dtype, device=q.device)
-    probs = torch.cat([positives, q.unsqueeze(1)], dim=1)
-    every_k = torch.full((len(q),), k, device=q.device)
-    return weight_sorted(probs, probs.cumsum(1), every_k, rules)

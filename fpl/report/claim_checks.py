@@ -1,6 +1,6 @@
 """Checks of claims on what the loss does to pixels during training. Each says its rule.
 
-All take the runs of a figure first. Names of quantities are those of `fpl.report.figure_quantities`, and `entropy`.
+All take the runs of a figure first. Names of quantities are those of `fpl.report.figure_quantities`.
 Where a figure has several series, each is judged by itself and the claim holds if it holds in every one that was run.
 """
 
@@ -25,10 +25,11 @@ from fpl.report.claim_measure import (
     mean_of,
     name_of,
     not_run,
-    quantity_of,
     text_of,
+    threshold_of,
 )
 from fpl.report.figure_data import SHAPES, weight
+from fpl.report.figure_quantities import QUANTITIES
 from fpl.report.figure_series import Found, Source
 
 Trend = Literal["rises", "falls"]
@@ -133,9 +134,14 @@ def greater(source: Source, quantity: str, than: str | Sequence[str], window: Wi
     return _against(source, quantity, than, window, lambda ours, theirs: ours > theirs)
 
 
-def less(source: Source, quantity: str, than: str | Sequence[str], window: Window = "all") -> Outcome:
-    """Whether one quantity is smaller than another, or than each of several; as `greater`."""
-    return _against(source, quantity, than, window, lambda ours, theirs: ours < theirs)
+def less(
+    source: Source, quantity: str, than: str | Sequence[str], most: float = np.inf, window: Window = "all"
+) -> Outcome:
+    """Whether one quantity is smaller than another, or than each of several; as `greater`.
+
+    Rule: as there, and by at most `most`: the paper says "slightly" without a number, which is then ours.
+    """
+    return _against(source, quantity, than, window, lambda ours, theirs: 0 < theirs - ours <= most)
 
 
 def close(source: Source, quantity: str, to: str, share: float, window: Window = "all") -> Outcome:
@@ -201,12 +207,16 @@ def greater_in_batches(source: Source, quantity: str, than: str, share: float = 
     return each(source, window, judge, f"{name_of(quantity)} > {name_of(than)} (claimed: in over {100 * share:g} %)")
 
 
-def widest_gap(source: Source, quantity: str, than: str, case: int, window: Window = "all") -> Outcome:
-    """Whether two scores differ most in one of the three cases; cases without pixels are passed over.
+def widest_gap(
+    source: Source, quantity: str, than: str, case: int, tolerance: float, window: Window = "all"
+) -> Outcome:
+    """Whether two scores differ in one of the three cases alone; cases without pixels are passed over.
 
-    Rule: in `case` the mean of `quantity` over `window` exceeds that of `than` by more than the two differ, to either
-    side, in each other case. Names are without the case: `fuzzy_score`.
+    Rule: in `case` the mean of `quantity` over `window` exceeds that of `than` by more than `tolerance`, and in each
+    other case the two differ by at most that, to either side. The paper says "similar" without a number: `tolerance` is
+    ours. Names are without the case: `fuzzy_score`.
     """
+    what = f"{QUANTITIES[f'{quantity}_1'].label} - {QUANTITIES[f'{than}_1'].label} (up to {tolerance:g} is similar)"
 
     def judge(item: Found) -> Part | None:
         gaps: dict[int, float] = {}
@@ -218,30 +228,28 @@ def widest_gap(source: Source, quantity: str, than: str, case: int, window: Wind
                 means.append(ours)
         if case not in gaps or len(gaps) < 2:
             return None
-        holds = all(gaps[case] > abs(gap) for number, gap in gaps.items() if number != case)
+        holds = gaps[case] > tolerance >= max(abs(gap) for number, gap in gaps.items() if number != case)
         return Part(holds, ", ".join(f"{gap:+.3f} in case {number}" for number, gap in gaps.items()), tuple(means))
 
-    return each(source, window, judge, f"{quantity_of(f'{quantity}_1').label} - {quantity_of(f'{than}_1').label}")
+    return each(source, window, judge, what)
 
 
 def above_series(source: Source, quantity: str, base: str, window: Window = "last quarter") -> Outcome:
     """Whether a quantity is larger in every series than in the one of the cell `base`.
 
-    Rule: the mean over `window` of each other series that was run is larger, without tolerance.
+    Rule: the mean over `window` of each other series is larger, without tolerance; all must have been run.
     """
-    found = {
-        item.cell.name: (item.label, mean)
-        for item in source.drawn
-        if (mean := mean_of(source, item, quantity, window)) is not None
-    }
-    lowest = found.pop(base, None)
-    if lowest is None or not found:
-        return not_run(f"runs of {base} and of at least one other series are needed that logged it")
-    shown = [*found.values(), lowest]
-    listed = ", ".join(f"{label}: {text_of(quantity, mean.value)}" for label, mean in shown)
+    means = {item.cell.name: mean_of(source, item, quantity, window) for item in source.found}
+    found = {name: mean for name, mean in means.items() if mean is not None}
+    if absent := [name for name in means if name not in found]:
+        return not_run(f"no finished run that logged it of {', '.join(absent)}")
+    if base not in found or len(found) < 2:
+        return not_run(f"{base} and another series are needed")
+    listed = ", ".join(f"{item.label}: {text_of(quantity, found[item.cell.name].value)}" for item in source.found)
+    sets = ", ".join(sorted({item.cell.configs[0].data.dataset for item in source.found}))
     return decided(
-        all(mean.value > lowest[1].value for _, mean in found.values()),
-        f"{name_of(quantity)}: {listed}; {amount([mean for _, mean in shown], window)}",
+        all(mean.value > found[base].value for name, mean in found.items() if name != base),
+        f"{name_of(quantity)} on {sets}: {listed}; {amount(found.values(), window)}",
     )
 
 
@@ -257,11 +265,6 @@ def weights_in_order(source: Source, threshold: float, k: int, curvature: float 
     falling = all(bool((np.diff(curve) < 0).all()) for curve in curves)
     middle = ", ".join(f"{shape} {curve[50]:.3f}" for shape, curve in zip(SHAPES, curves, strict=True))
     return decided(ordered and falling, f"{middle} at q = {m / 2:g}; from the formulas, no runs")
-
-
-def threshold_of(item: Found) -> float:
-    """T of a series."""
-    return float(item.cell.configs[0].loss.threshold)
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from fpl.report.figure_quantities import QUANTITIES, Quantity, lists
+from fpl.report.figure_quantities import QUANTITIES
 from fpl.report.figure_series import Found, Source
 
 State = Literal["holds", "does not hold", "not run"]
@@ -100,15 +100,6 @@ def no_values(source: Source) -> Outcome:
     return not_run(f"no finished run of {', '.join(item.cell.name for item in source.found)}")
 
 
-def entropy(frame: pd.DataFrame) -> np.ndarray:
-    """Mean entropy of the teacher in nats over all pixels, per row of `Results.fuzziness`; NaN where not logged."""
-    means, histogram = lists(frame, "entropy_by_k"), lists(frame, "k_histogram")
-    width = min(means.shape[1], histogram.shape[1])
-    pixels = np.where(np.isnan(means[:, :width]), 0.0, histogram[:, :width])
-    total, count = np.nansum(means[:, :width] * pixels, axis=1), pixels.sum(axis=1)
-    return np.asarray(total / np.where(count > 0, count, np.nan))
-
-
 SHARES = ("share_", "case_1_share", "impurity", "cosine_fuzzy_positive")
 NAMES = {
     "case_1_share_k1": "share of K = 1 in case 1",
@@ -122,13 +113,6 @@ NAMES = {
     "gradient_sum_n": "gradient sum with K = n",
     "gradient_sum_n_minus_1": "gradient sum with K = n - 1",
 }
-# Beside those that figures plot.
-ENTROPY = Quantity("mean entropy", entropy, QUANTITIES["mean_k"].pixels)
-
-
-def quantity_of(name: str) -> Quantity:
-    """A quantity by its name; KeyError for none."""
-    return ENTROPY if name == "entropy" else QUANTITIES[name]
 
 
 def mean_of(source: Source, item: Found, name: str, window: Window) -> Mean | None:
@@ -169,11 +153,16 @@ def _values(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     found = rows[["run_id", "step", "direction"]].copy()
     known = np.ones(len(rows), dtype=bool)
     for name in names:
-        quantity = quantity_of(name)
+        quantity = QUANTITIES[name]
         value, pixels = quantity.value(rows), quantity.pixels(rows)
         known &= ~np.isnan(value) & (pixels > 0)
         found[name], found[f"{name} pixels"] = value, pixels
     return found[known]
+
+
+def threshold_of(item: Found) -> float:
+    """T of a series."""
+    return float(item.cell.configs[0].loss.threshold)
 
 
 def amount(means: Iterable[Mean], window: Window) -> str:
@@ -191,7 +180,7 @@ def plural(count: int, word: str) -> str:
 
 def name_of(quantity: str) -> str:
     """A quantity in a line of numbers."""
-    label = NAMES.get(quantity, quantity_of(quantity).label)
+    label = NAMES.get(quantity, QUANTITIES[quantity].label)
     if quantity.startswith("share_"):
         return f"share of {label}"
     if quantity.startswith("entropy_"):

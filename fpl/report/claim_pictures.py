@@ -8,21 +8,26 @@ import numpy as np
 
 from fpl.report.claim_measure import Outcome, decided, no_values, not_run, plural
 from fpl.report.figure_series import Source
-from fpl.report.pictures import SCORES, UNKNOWN, Pictures
+from fpl.report.pictures import UNKNOWN, Pictures, cases
 
 # VOC's class of what is no object.
 BACKGROUND = 0
 NO_BACKGROUND = "the runs are on data without a class for the background"
 # Of the shorter side of an image: how far from the border between two classes a pixel is still at the border.
 NEAR = 1 / 50
+# Share of training that counts as its beginning.
+EARLY = 0.25
 
 
 def fewer_uncertain(source: Source) -> Outcome:
     """Whether pixels with K > 1 become fewer.
 
-    Rule: their share over all images at the last stage that was kept is below that at the first.
+    Rule: their share over all images at the last stage that was kept is below that at the first, which is in the first
+    quarter of training.
     """
-    above, known = np.zeros(2, dtype=int), np.zeros(2, dtype=int)
+    if late := _late_start(source):
+        return not_run(late)
+    above, pixels = np.zeros(2, dtype=int), np.zeros(2, dtype=int)
     images = 0
     for run in _runs(source):
         stages = run.stored_steps("k")
@@ -30,11 +35,11 @@ def fewer_uncertain(source: Source) -> Outcome:
             maps = [k for step in (stages[0], stages[-1]) if (k := run.get(image, "k", step)) is not None]
             if len(maps) == 2:
                 images += 1
-                known += [(k != UNKNOWN).sum() for k in maps]
-                above += [((k > 1) & (k != UNKNOWN)).sum() for k in maps]
-    if not known.all():
+                pixels += [k.size for k in maps]
+                above += [(k > 1).sum() for k in maps]
+    if not pixels.all():
         return no_values(source)
-    first, last = (above / known).tolist()
+    first, last = (above / pixels).tolist()
     text = f"share of K > 1: {_percent(first)} at the first stage, {_percent(last)} at the last"
     return decided(last < first, f"{text}; {_amount(source, images)}")
 
@@ -42,15 +47,17 @@ def fewer_uncertain(source: Source) -> Outcome:
 def uncertain_on_objects(source: Source) -> Outcome:
     """Whether pixels with K > 1 are on objects early in training. For data with a background class (0), that is VOC.
 
-    Rule: at the first stage that was kept, of all images, more than half of the pixels with K > 1 are on objects.
+    Rule: at the first stage that was kept, which is in the first quarter of training, more than half of the pixels with
+    K > 1 of all images are on objects.
     """
     if not _has_background(source):
         return not_run(NO_BACKGROUND)
+    if late := _late_start(source):
+        return not_run(late)
     uncertain = background = images = 0
     for k, truth in _with_truth(source, 0):
-        known = (k != UNKNOWN) & (truth != UNKNOWN)
-        uncertain += int((known & (k > 1)).sum())
-        background += int((known & (k > 1) & (truth == BACKGROUND)).sum())
+        uncertain += int(((truth != UNKNOWN) & (k > 1)).sum())
+        background += int(((truth == BACKGROUND) & (k > 1)).sum())
         images += 1
     if not images:
         return no_values(source)
@@ -73,7 +80,7 @@ def background_certain(source: Source) -> Outcome:
     for run in _runs(source):
         for stage in range(len(run.stored_steps("k"))):
             for k, truth in _stage(run, stage):
-                behind = (truth == BACKGROUND) & (k != UNKNOWN)
+                behind = truth == BACKGROUND
                 certain += int((behind & (k == 1)).sum())
                 pixels += int(behind.sum())
                 images += stage == 0
@@ -93,11 +100,11 @@ def uncertain_at_borders(source: Source) -> Outcome:
     """
     at_border = uncertain = border = pixels = images = 0
     for k, truth in _with_truth(source, -1):
-        known, near = k != UNKNOWN, near_border(truth)
-        uncertain += int((known & (k > 1)).sum())
-        at_border += int((known & (k > 1) & near).sum())
-        border += int((known & near).sum())
-        pixels += int(known.sum())
+        near = near_border(truth)
+        uncertain += int((k > 1).sum())
+        at_border += int(((k > 1) & near).sum())
+        border += int(near.sum())
+        pixels += k.size
         images += 1
     if not pixels:
         return no_values(source)
@@ -113,17 +120,16 @@ def uncertain_at_borders(source: Source) -> Outcome:
 def pushed_up_instead(source: Source, share: float) -> Outcome:
     """Whether many pixels with R^v < 0 have R^f > 0. The paper says "many" without a number: `share` is ours.
 
-    Rule: it is more than `share` of them, of all images at all stages that were kept.
+    Rule: it is more than `share` of them, of all images at the last stage that was kept. Scores that round to zero keep
+    their sign.
     """
     down = up = images = 0
     for run in _runs(source):
-        for image in run.images(*SCORES):
+        for *_, vanilla, fuzzy in run.scores():
+            case = cases(vanilla, fuzzy)
             images += 1
-            for step in run.stored_steps("fuzzy_score"):
-                vanilla, fuzzy = (run.get(image, kind, step) for kind in SCORES)
-                if vanilla is not None and fuzzy is not None:
-                    down += int((vanilla < 0).sum())
-                    up += int(((vanilla < 0) & (fuzzy > 0)).sum())
+            down += int((case > 1).sum())
+            up += int((case == 2).sum())
     if not images:
         return no_values(source)
     if not down:
@@ -131,7 +137,8 @@ def pushed_up_instead(source: Source, share: float) -> Outcome:
     many = f"over {100 * share:g} % counts as many"
     return decided(
         up / down > share,
-        f"Rᶠ > 0 at {_percent(up / down)} of the pixels with Rᵛ < 0 ({many}); {_amount(source, images)}",
+        f"Rᶠ > 0 at {_percent(up / down)} of the pixels with Rᵛ < 0 at the last stage ({many}); "
+        f"{_amount(source, images)}",
     )
 
 
@@ -147,6 +154,16 @@ def near_border(truth: np.ndarray) -> np.ndarray:
     border[:, :-1] |= right
     further = round(NEAR * min(truth.shape)) - 1
     return binary_dilation(border, np.ones((3, 3), dtype=bool), iterations=further) if further > 0 else border
+
+
+def _late_start(source: Source) -> str:
+    """Why the first stage that was kept says nothing about early training; empty if it does."""
+    for run in _runs(source):
+        stages = run.stored_steps("k")
+        if stages and stages[0] > EARLY * run.steps:
+            when = f"step {stages[0]:,} of {run.steps:,}"
+            return f"the first pictures kept are of {when}: the run was continued from a checkpoint without pictures"
+    return ""
 
 
 def _has_background(source: Source) -> bool:

@@ -93,8 +93,7 @@ def _absent(source: Source) -> str:
 def _method(config: RunConfig) -> str:
     method = config.method
     if method.name == "cps":
-        labeled = " (labeled images count too)" if method.on_labeled else ""
-        return f"CPS {'with' if method.cutmix else 'without'} CutMix{labeled}"
+        return f"CPS {'with' if method.cutmix else 'without'} CutMix"
     return {"ael": "AEL", "supervised": "labels alone"}[method.name]
 
 

@@ -130,7 +130,7 @@ SHAPES = ("concave", "linear", "convex")
 
 
 def weight(shape: str, q: np.ndarray, m: float, curvature: float = 50.0) -> np.ndarray:
-    """Adaptive weight as the paper prints it (section 3.3 and appendix C.1).
+    """Adaptive weight as the paper prints it (section 3.3 and appendix, "Adaptive Weight").
 
     Args:
         shape: `concave`, `linear` or `convex`.

@@ -19,6 +19,7 @@ from fpl.report import figure_curves, figure_data, figure_pictures, pictures
 from fpl.report.figure_quantities import QUANTITIES
 from fpl.report.figure_series import Found, Source
 from fpl.report.pictures import Pictures
+from fpl.store.pictures import SCORES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -92,22 +93,26 @@ def _curves(numbers: Numbers, drawing: Drawing) -> Make:
 
 def _k_maps(figure: Figure, source: Source) -> tuple[pd.DataFrame, Paint]:
     run = _first(source)
-    shown = run.images("image", "k")
-    frame = pictures.k_map_table(run) if shown else pd.DataFrame()
-    return frame, partial(figure_pictures.paint_k_maps, run=run, **figure.figure.options)
+    run = run.only(_cut(figure, run.images("image", "k")))
+    return pictures.k_map_table(run), partial(figure_pictures.paint_k_maps, run=run)
 
 
 def _score_maps(figure: Figure, source: Source) -> tuple[pd.DataFrame, Paint]:
     run = _first(source)
-    shown = run.images("image", *pictures.SCORES)
-    frame = pictures.score_table(run) if shown else pd.DataFrame()
-    return frame, partial(figure_pictures.paint_score_maps, run=run, **figure.figure.options)
+    run = run.only(_cut(figure, run.images("image", *SCORES)))
+    return pictures.score_table(run), partial(figure_pictures.paint_score_maps, run=run)
 
 
 def _segmentations(figure: Figure, source: Source) -> tuple[pd.DataFrame, Paint]:
     runs = [_pictures(item, source) for item in source.drawn]
-    frame = pictures.segmentation_table(runs)
-    return frame, partial(figure_pictures.paint_segmentations, runs=runs, **figure.figure.options)
+    shown = _cut(figure, pictures.segmented(runs))
+    runs = [run.only(shown) for run in runs]
+    return pictures.segmentation_table(runs), partial(figure_pictures.paint_segmentations, runs=runs)
+
+
+def _cut(figure: Figure, images: list[str]) -> list[str]:
+    """The images that a figure shows; its numbers are of these alone."""
+    return images[: figure.figure.options.get("images", IMAGES)]
 
 
 def _first(source: Source) -> Pictures:
@@ -127,6 +132,8 @@ def _pictures(item: Found, source: Source) -> Pictures:
     return Pictures(item.label, own, int(record["train.steps"]), tuple(names["class_name"]))
 
 
+# Images that a figure shows unless it says how many.
+IMAGES = 5
 DIAGNOSTICS, KEPT = "K statistics and diagnostics", "pictures of example images"
 
 KINDS: dict[str, Kind] = {
@@ -146,6 +153,6 @@ KINDS: dict[str, Kind] = {
         required=frozenset({"threshold", "k", "curvature"}),
     ),
     "k_maps": Kind(_k_maps, KEPT, frozenset({"images"})),
-    "score_maps": Kind(_score_maps, KEPT, frozenset({"images", "step"})),
+    "score_maps": Kind(_score_maps, KEPT, frozenset({"images"})),
     "segmentations": Kind(_segmentations, KEPT, frozenset({"images"})),
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fpl.report.pictures import SCORES, UNKNOWN, Pictures, segmented
+from fpl.report.pictures import UNKNOWN, Pictures, segmented
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ SMALL, TINY = 7.5, 6.0
 # Entries of a legend that stand side by side.
 ACROSS = 6
 Entries = Sequence[tuple[str, str]]
-# Behind what is unknown: padding, and pixels without a label.
+# Behind pixels without a label.
 GREY = "#c9ccd1"
 # K = 1, 2, 3, >= 4, from light to dark, so that they also differ in print without color.
 K_COLORS = ("#f1eee4", "#f0b440", "#d55e00", "#4b1750")
@@ -63,43 +63,37 @@ CLASS_COLORS = (
 )
 
 
-def paint_k_maps(figure: Figure, run: Pictures, images: int = 5) -> None:
+def paint_k_maps(figure: Figure, run: Pictures) -> None:
     """Figures 6 and A7: an image a line, the maps of K at each stored step beside it.
 
     Args:
         figure: To fill; its size is set.
         run: With pictures of kinds `image` and `k`.
-        images: At most so many.
 
     Raises:
         ValueError: No image has them.
     """
     from matplotlib.colors import ListedColormap
 
-    look = {"cmap": ListedColormap(K_COLORS).with_extremes(bad=GREY), "vmin": 0.5, "vmax": 4.5}
-    steps, names = run.stored_steps("k"), run.images("image", "k")[:images]
-    maps = {(name, step): run.get(name, "k", step) for name in names for step in steps}
+    look = {"cmap": ListedColormap(K_COLORS), "vmin": 0.5, "vmax": 4.5}
+    steps, names = run.stored_steps("k"), run.images("image", "k")
     entries = list(zip(K_LABELS, K_COLORS, strict=True))
-    if any((array == UNKNOWN).any() for array in maps.values() if array is not None):
-        entries.append(("unknown", GREY))
     images_of = [run.get(name, "image") for name in names]
     page = _Page(figure, images_of, names, ["image", *map(run.when, steps)], legend_height(entries))
     for line, name, image in zip(page.lines, names, images_of, strict=True):
         _show(line[0], image, interpolation="auto")
         for chart, step in zip(line[1:], steps, strict=True):
-            k = maps[name, step]
-            _show(chart, None if k is None else np.ma.masked_where(k == UNKNOWN, np.minimum(k, 4)), **look)
+            k = run.get(name, "k", step)
+            _show(chart, None if k is None else np.minimum(k, 4), **look)
     page.legend(entries)
 
 
-def paint_score_maps(figure: Figure, run: Pictures, images: int = 5, step: int | None = None) -> None:
-    """Figure 3a: an image a line, R^v and R^f beside it; white is 0, blue below, red above, grey unknown.
+def paint_score_maps(figure: Figure, run: Pictures) -> None:
+    """Figure 3a: an image a line, its last R^v and R^f beside it; white is 0, blue below, red above, grey unknown.
 
     Args:
         figure: To fill; its size is set.
         run: With pictures of kinds `image`, `vanilla_score` and `fuzzy_score`.
-        images: At most so many.
-        step: Of the scores; None is the last there are of.
 
     Raises:
         ValueError: No image has them.
@@ -107,38 +101,35 @@ def paint_score_maps(figure: Figure, run: Pictures, images: int = 5, step: int |
     import matplotlib
 
     look: dict[str, Any] = {"cmap": matplotlib.colormaps["RdBu_r"].with_extremes(bad=GREY), "vmin": -1, "vmax": 1}
-    step = max(run.stored_steps("fuzzy_score"), default=0) if step is None else step
-    maps = {(name, kind): run.get(name, kind, step) for name in run.images("image", *SCORES) for kind in SCORES}
-    names = [name for name in run.images("image", *SCORES) if all(maps[name, kind] is not None for kind in SCORES)]
-    names = names[:images]
+    shown = list(run.scores())
+    names = [name for name, *_ in shown]
     images_of = [run.get(name, "image") for name in names]
-    when = run.when(step).replace("\n", ", ")
+    when = run.when(shown[0][1]).replace("\n", ", ") if shown else ""
     page = _Page(figure, images_of, names, ["image", *(f"{title}\n{when}" for title in SCORE_TITLES)], BAR)
-    for line, name, image in zip(page.lines, names, images_of, strict=True):
+    for line, (*_, vanilla, fuzzy), image in zip(page.lines, shown, images_of, strict=True):
         _show(line[0], image, interpolation="auto")
-        for chart, kind in zip(line[1:], SCORES, strict=True):
+        for chart, scores in zip(line[1:], (vanilla, fuzzy), strict=True):
             # float32: the colors of float16 are rounded.
-            drawn = _show(chart, np.asarray(maps[name, kind], dtype=np.float32), **look)
+            drawn = _show(chart, scores.astype(np.float32), **look)
     place = page.place(WIDTH / 4, page.end + 0.06, WIDTH / 2, 0.1)
     bar = figure.colorbar(drawn, cax=place, orientation="horizontal", ticks=[-1, -0.5, 0, 0.5, 1])
     bar.set_label("positive gradient score: the true class is pushed down (< 0) or up (> 0)", fontsize=SMALL)
     place.tick_params(labelsize=SMALL)
 
 
-def paint_segmentations(figure: Figure, runs: Sequence[Pictures], images: int = 6) -> None:
+def paint_segmentations(figure: Figure, runs: Sequence[Pictures]) -> None:
     """Figure A8: image, ground truth, segmentation of each run, and with two runs which of them errs where.
 
     Args:
         figure: To fill; its size is set.
         runs: The baseline's first; each with pictures of kinds `image`, `ground_truth` and `prediction`.
-        images: At most so many.
 
     Raises:
         ValueError: No image has them in all runs.
     """
     from matplotlib.colors import ListedColormap
 
-    names = segmented(runs)[:images]
+    names = segmented(runs)
     maps = [[run.get(name, kind) for run, kind in _columns(runs)] for name in names]
     colors = class_colors([array for line in maps for array in line if array is not None])
     entries = [(_class_name(runs[0].classes, index), color) for index, color in colors.items()]

@@ -80,7 +80,7 @@ def _of_k(first: int, last: int | None) -> Column:
     return read
 
 
-def _entropy(first: int, last: int | None) -> Quantity:
+def _entropy(label: str, first: int, last: int | None) -> Quantity:
     """Mean entropy of the pixels with K from `first` to `last`, each K weighted by its pixels."""
 
     def parts(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +95,7 @@ def _entropy(first: int, last: int | None) -> Quantity:
         count = pixels.sum(axis=1)
         return np.asarray((entropy * pixels).sum(axis=1) / np.where(count > 0, count, np.nan))
 
-    return Quantity(_k_label(first, last), value, lambda frame: parts(frame)[1].sum(axis=1))
+    return Quantity(label, value, lambda frame: parts(frame)[1].sum(axis=1))
 
 
 def _k_label(first: int, last: int | None) -> str:
@@ -131,7 +131,8 @@ QUANTITIES: dict[str, Quantity] = {
     "norm_ideal_all": Quantity(G_IDEAL, _plain("norm_ideal_all"), KNOWN),
     "gradient_sum_n_minus_1": Quantity("K = n − 1", _plain("gradient_sum_n_minus_1"), ALL),
     "gradient_sum_n": Quantity("K = n", _plain("gradient_sum_n"), ALL),
-    **{f"entropy_k{first}": _entropy(first, last) for first, last in GROUPS},
+    "entropy": _entropy("mean entropy", 1, None),
+    **{f"entropy_k{first}": _entropy(_k_label(first, last), first, last) for first, last in GROUPS},
 }
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-# Of maps of classes and of K: no label, or padding.
+from fpl.store.pictures import SCORES
+
+# Of maps of classes: no label.
 UNKNOWN = 255
-SCORES = ("vanilla_score", "fuzzy_score")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class Pictures:
         held = [set(found.loc[found["kind"] == kind, "image_id"]) for kind in kinds]
         return [name for name in dict.fromkeys(found["image_id"]) if all(name in ids for ids in held)]
 
+    def only(self, images: Sequence[str]) -> Pictures:
+        """Those of some images, and no others."""
+        return replace(self, frame=self.frame[self.frame["image_id"].isin(list(images))])
+
     def stored_steps(self, kind: str) -> list[int]:
         """Steps with pictures of a kind, rising."""
         return sorted({int(step) for step in self.frame.loc[self.frame["kind"] == kind, "step"]})
@@ -46,6 +51,14 @@ class Pictures:
             found = found[found["step"] == step]
         return None if found.empty else np.asarray(found.sort_values("step")["array"].iloc[-1])
 
+    def scores(self) -> Iterator[tuple[str, int, np.ndarray, np.ndarray]]:
+        """Image, step, R^v and R^f of each image that has both, at the last step with scores."""
+        step = max(self.stored_steps(SCORES[0]), default=0)
+        for image in self.images(*SCORES):
+            vanilla, fuzzy = (self.get(image, kind, step) for kind in SCORES)
+            if vanilla is not None and fuzzy is not None:
+                yield image, step, vanilla, fuzzy
+
     def when(self, step: int) -> str:
         """A step as the title of a column."""
         return f"step {step:,}\n{100 * step / self.steps:.0f} % of training"
@@ -55,44 +68,45 @@ def k_map_table(run: Pictures) -> pd.DataFrame:
     """How many pixels have which K, per image and step.
 
     Returns:
-        `image_id`, `step`, `training` (share that is over), `pixels` (of known K), `mean_k`, `share_k1`, `share_k2`,
-        `share_k3`, `share_k4_or_more`.
+        `image_id`, `step`, `training` (share that is over), `pixels`, `mean_k`, `share_k1`, `share_k2`, `share_k3`,
+        `share_k4_or_more`.
     """
     rows = []
     for image in run.images("k"):
         for step in run.stored_steps("k"):
             k = run.get(image, "k", step)
-            if k is None or not (k != UNKNOWN).any():
+            if k is None:
                 continue
-            known = k[k != UNKNOWN].astype(int)
-            shares = [float((np.minimum(known, 4) == value).mean()) for value in (1, 2, 3, 4)]
-            rows.append([image, step, step / run.steps, known.size, float(known.mean()), *shares])
+            shares = [float((np.minimum(k, 4) == value).mean()) for value in (1, 2, 3, 4)]
+            rows.append([image, step, step / run.steps, k.size, _mean(k), *shares])
     shares_of = ["share_k1", "share_k2", "share_k3", "share_k4_or_more"]
     return pd.DataFrame(rows, columns=["image_id", "step", "training", "pixels", "mean_k", *shares_of])
 
 
 def score_table(run: Pictures) -> pd.DataFrame:
-    """Mean gradient scores per image, step and case.
-
-    The case follows from the signs, those of zeros too: R^v is positive in case 1 alone, R^f in cases 1 and 2.
+    """Mean gradient scores per image and case, at the last step that has them.
 
     Returns:
         `image_id`, `step`, `training`, `case` (1 to 3), `pixels`, `vanilla_score`, `fuzzy_score` (means, NaN without
         pixels).
     """
     rows = []
-    for image in run.images(*SCORES):
-        for step in run.stored_steps("fuzzy_score"):
-            vanilla, fuzzy = (run.get(image, kind, step) for kind in SCORES)
-            if vanilla is None or fuzzy is None:
-                continue
-            known = ~(np.isnan(vanilla) | np.isnan(fuzzy))
-            case = 1 + np.signbit(vanilla).astype(int) + (np.signbit(vanilla) & np.signbit(fuzzy))
-            for number in (1, 2, 3):
-                chosen = known & (case == number)
-                means = [_mean(scores[chosen]) for scores in (vanilla, fuzzy)]
-                rows.append([image, step, step / run.steps, number, int(chosen.sum()), *means])
+    for image, step, vanilla, fuzzy in run.scores():
+        case = cases(vanilla, fuzzy)
+        for number in (1, 2, 3):
+            chosen = case == number
+            means = [_mean(scores[chosen]) for scores in (vanilla, fuzzy)]
+            rows.append([image, step, step / run.steps, number, int(chosen.sum()), *means])
     return pd.DataFrame(rows, columns=["image_id", "step", "training", "case", "pixels", *SCORES])
+
+
+def cases(vanilla: np.ndarray, fuzzy: np.ndarray) -> np.ndarray:
+    """Case of each pixel, 1 to 3, from its gradient scores; 0 where one is NaN, the true class being unknown.
+
+    It follows from the signs, those of zeros too: R^v is positive in case 1 alone, R^f in cases 1 and 2.
+    """
+    case = 1 + np.signbit(vanilla).astype(int) + (np.signbit(vanilla) & np.signbit(fuzzy))
+    return np.where(np.isnan(vanilla) | np.isnan(fuzzy), 0, case)
 
 
 def segmentation_table(runs: Sequence[Pictures]) -> pd.DataFrame:

@@ -113,8 +113,8 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     # Pictures of a few fixed images, of runs that a figure shows. `kind`: at a few steps `k` (uint8 [h, w]); after the
     # last alone `image` (uint8 [h, w, 3]), `ground_truth` (uint8 [h, w]; 255: unknown), `vanilla_score`, `fuzzy_score`
-    # (float16 [h, w]; NaN where the true class is unknown) and, of images for validation, `prediction` (uint8 [h, w], of
-    # the network that is evaluated). `data` is row by row.
+    # (float16 [h, w]; NaN where the true class is unknown) and, of images for validation, `prediction` (uint8 [h, w],
+    # of the network that is evaluated). `data` is row by row.
     EXAMPLES: pa.schema(
         [
             ("run_id", pa.string()),

@@ -21,6 +21,7 @@ from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
 from fpl.data.validation import ValidationSet, validated_on
 from fpl.errors import FplError
+from fpl.losses import kernels
 from fpl.store.write import run_path
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import Prepared, fits_in_memory, prepare
@@ -111,7 +112,7 @@ def run_local(
         lock_patience: Seconds to wait for another process that trains this run, or has not quite died yet.
 
     Raises:
-        FplError: Data, split, weights or workers do not allow the run, or its id is not the planned one.
+        FplError: Data, split, weights, workers or FPL_LOSS do not allow the run, or its id is not the planned one.
         StoppedError: `on_report` told it to stop.
     """
     prepared = prepare(config, places)
@@ -123,6 +124,7 @@ def run_local(
         )
     done = run_path(places.out, prepared.run_id)
     where = select_device(device)
+    _check_loss(where)
     with worker_group(where) as workers, _peers(workers):
         if workers.rank > 0:
             say = _nothing
@@ -147,6 +149,15 @@ def run_local(
             if workers.rank == 0:
                 folder.drop_steps()
         return done
+
+
+def _check_loss(device: torch.device) -> None:
+    """Find out before training whether the loss can be computed as the environment wants it to be."""
+    try:
+        kernels.check_chosen(device.type)
+    except ValueError as error:
+        hint = f"unset {kernels.VARIABLE} to take the fastest that this machine has; `fpl doctor` says which that is"
+        raise FplError(str(error), hint=hint) from None
 
 
 def _finish(

@@ -93,15 +93,9 @@ class Run:
     def examples(self) -> Examples:
         """Takes pictures, on rank 0 alone: networks in evaluation mode exchange nothing."""
         data, options = self.data, self.options
-        return Examples(
-            self.method,
-            data.split,
-            data.images,
-            data.validation,
-            self.context.device,
-            options.examples,
-            read_truth=options.diagnose_every > 0,
-        )
+        read = (data.split, data.images, data.validation)
+        read_truth = options.diagnose_every > 0
+        return Examples(self.method, *read, self.context.device, options.examples, read_truth=read_truth)
 
     def train(self) -> Outcome:
         """Train from the newest checkpoint, or the start, to the end or until the context says stop."""

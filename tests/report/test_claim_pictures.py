@@ -37,6 +37,13 @@ def test_pictures_of_k(tmp_path: Path) -> None:
     assert at_border.numbers.startswith(
         "100.0 % of the pixels with K > 1 at the last stage are at borders, of all pixels 6.4 %"
     )
+    # A run whose first pictures are of step 51 of 200.
+    world.pictures(
+        run_id, [truth, {"step": 51, "kind": "k", "array": square(3, 1)}, {"step": 200, "kind": "k", "array": late}]
+    )
+    begun_late = world.verdict(RUN, "fewer_uncertain")
+    assert begun_late.state == "not run" and "step 51 of 200" in begun_late.numbers
+    assert world.verdict(RUN, "uncertain_at_borders").state == "holds"
     # Street scenes have no class for the background.
     assert world.verdict(RUN, "background_certain").numbers == "the runs are on data without a class for the background"
     world.pictures(
@@ -71,6 +78,11 @@ def test_background(tmp_path: Path, k: np.ndarray, certain: tuple[str, str], ear
     )
     background, objects = world.verdict(RUN, "background_certain"), world.verdict(RUN, "uncertain_on_objects")
     assert background.state == certain[0] and f"K = 1 in {certain[1]} of the background" in background.numbers
+    world.pictures(
+        run_id, [{"step": 200, "kind": "ground_truth", "array": square(7, 0)}, {"step": 60, "kind": "k", "array": k}]
+    )
+    assert world.verdict(RUN, "uncertain_on_objects").state == "not run"
+    assert world.verdict(RUN, "background_certain").state == certain[0]
     assert objects.state == early[0] and objects.numbers.startswith(f"{early[1]} of the pixels with K > 1")
 
 
@@ -78,11 +90,13 @@ def test_pushed_up_instead(tmp_path: Path) -> None:
     world = Runs(tmp_path)
     run_id = world.log(RUN, [])
     assert world.verdict(RUN, "pushed_up_instead", share=0.25).state == "not run"
-    vanilla = np.array([[1, -0.5, -0.5], [-0.1, -0.1, np.nan]], np.float16)
-    fuzzy = np.array([[1, 0.5, -0.5], [-0.1, -0.1, np.nan]], np.float16)
+    # In float16 small scores round to zeros, whose signs tell.
+    vanilla = np.array([[1, -0.5, -0.0], [-0.1, -0.1, np.nan]], np.float16)
+    fuzzy = np.array([[1, 0.0, -0.0], [-0.1, -0.1, np.nan]], np.float16)
     rows = [
-        {"step": 10, "kind": kind, "array": array}
-        for kind, array in (("vanilla_score", vanilla), ("fuzzy_score", fuzzy))
+        {"step": step, "kind": kind, "array": array}
+        for step, sign in ((10, -1), (200, 1))
+        for kind, array in (("vanilla_score", vanilla), ("fuzzy_score", sign * fuzzy))
     ]
     world.pictures(run_id, rows)
     found = world.verdict(RUN, "pushed_up_instead", share=0.2)

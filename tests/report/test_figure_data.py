@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fpl.errors import FplError
-from fpl.losses.diagnostics import weight_curve
+from fpl.losses import adaptive_weight
 from fpl.report.figure_data import POINTS, SHAPES, course, scores, sorted_batches, weight, weight_curves
 from fpl.report.figure_quantities import QUANTITIES, pooled
 from fpl.report.figure_series import missing
@@ -136,8 +136,9 @@ def test_printed_numbers_alone_are_no_figure(tmp_path: Path) -> None:
 def test_weight_curves_agree_with_the_loss() -> None:
     q = np.linspace(0.0, 0.475, 96)
     for shape in SHAPES:
-        theirs = weight_curve(torch.from_numpy(q), threshold=0.95, k=2, shape=shape, curvature=50.0)
-        np.testing.assert_allclose(weight(shape, q, 0.475), theirs.numpy(), rtol=1e-9, atol=1e-9)
+        probs = torch.from_numpy(np.stack([np.full_like(q, 0.475), np.full_like(q, 0.475), q])).unsqueeze(0)
+        theirs = adaptive_weight(probs, torch.full((1, len(q)), 2), shape=shape, curvature=50.0)
+        np.testing.assert_allclose(weight(shape, q, 0.475), theirs[0].numpy(), rtol=1e-9, atol=1e-9)
 
 
 def test_weight_curves_have_the_published_values(tmp_path: Path) -> None:

@@ -178,6 +178,7 @@ name = "KIND"
 number = "Figure 7"
 caption = "Seen."
 kind = "KIND"
+options = { images = 1 }
 examples = true
 [[series]]
 label = "CPS"
@@ -191,7 +192,7 @@ cells = "main.fpl_cps.small_8"
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("k_maps", {"pixels": [12], "mean_k": [1.5], "share_k1": [0.5]}),
+        ("k_maps", {"pixels": [16], "mean_k": [1.375], "share_k1": [0.625]}),
         ("score_maps", {"case": [1, 2, 3], "pixels": [12, 0, 0]}),
         ("segmentations", {"run": ["CPS", "FPL+CPS"], "pixels": [12, 12], "pixel_accuracy": [50.0, 100.0]}),
     ],
@@ -203,21 +204,27 @@ def test_pictures_are_drawn_with_the_numbers_behind_them(
     (world.experiments / "figures" / f"{kind}.toml").write_text(PICTURES.replace("KIND", kind))
     truth = np.array([[255, 255, 255, 255], [0, 0, 1, 1], [0, 0, 1, 1], [0, 0, 1, 1]], dtype=np.uint8)
     scores = np.where(truth == 255, np.nan, 0.5).astype(np.float16)
-    k = np.where(truth == 255, 255, truth + 1).astype(np.uint8)
+    k = np.where(truth == 1, 2, 1).astype(np.uint8)
     for cell, found in (("main.cps.small_8", np.zeros_like(truth)), ("main.fpl_cps.small_8", truth)):
         run = world.run(cell, 60.0)
         arrays = {"image": np.zeros((4, 4, 3), np.uint8), "ground_truth": truth, "k": k, "prediction": found}
         pictures = {**arrays, "vanilla_score": scores, "fuzzy_score": scores}
-        about = {"run_id": run, "step": 200, "part": "val", "image_id": "one"}
-        rows = [encode({**about, "kind": name, "array": array}) for name, array in pictures.items()]
+        about = {"run_id": run, "step": 200, "part": "val"}
+        rows = [
+            encode({**about, "image_id": image, "kind": name, "array": array})
+            for image in ("one", "two")
+            for name, array in pictures.items()
+        ]
         write_table(world.out / "examples" / f"{run}.parquet", "examples", rows)
     first = prepared(world)[kind]
     if kind != "segmentations":
         # Maps are of one run: the first series.
-        assert "of seed 0" in first.caption
+        assert "n = 1 image of seed 0" in first.caption
     (path,) = write_figures(tmp_path, [first])
     assert path.read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv(tmp_path / f"{kind}.csv")
+    # Of the one image that is drawn.
+    assert set(table["image_id"]) == {"one"}
     for name, values in expected.items():
         assert table[name].tolist() == values
 

@@ -9,6 +9,7 @@ import pytest
 
 from fpl import load_results
 from fpl.config.compose import validate
+from fpl.config.figure import load_figures
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
@@ -21,7 +22,7 @@ from fpl.sweep.job import Job, JobResult, run_job
 from fpl.sweep.noise import measure_noise
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import pin
-from fpl.sweep.reproduce import Account, carry_out
+from fpl.sweep.reproduce import EXAMPLES, Account, carry_out
 from fpl.sweep.suite import Wanted
 from fpl.sweep.view import View
 
@@ -146,10 +147,17 @@ def test_view_prints_a_line_per_run_with_the_time_left() -> None:
     assert "FAILED: out of memory" in second
 
 
+def test_runs_keep_as_many_pictures_as_figures_show() -> None:
+    figures = load_figures(Path(__file__).parents[2] / "experiments")
+    assert max(figure.figure.options.get("images", 0) for figure in figures) == EXAMPLES
+
+
 def test_unknown_launch_key_is_refused() -> None:
     with pytest.raises(FplError, match="worker"):
         Execution.of_scale({"worker": 3})
     assert Execution.of_scale({"gang": ["a.b"], "gang_workers": 4}, threads=None) == Execution(gang_workers=4)
+    # Never is a wish of its own.
+    assert Execution.of_scale({"diagnose_every": 10}, diagnose_every=0).diagnose_every == 0
 
 
 def test_workers_where_runs_have_one_process_are_refused() -> None:

@@ -109,7 +109,7 @@ def test_pictures_at_their_steps(run_file: Path, places: Places) -> None:
         assert k.min() >= 1 and k.max() <= 18
         known = truth != 255
         assert np.isfinite(fuzzy[known]).all() and (np.abs(fuzzy[known]) <= 1).all()
-        # Rᵛ is 1 where the true class is the teacher's best and below 0 elsewhere; where it is the only positive, so is Rᶠ.
+        # Rᵛ is 1 where the true class is the teacher's best, else below 0; where that is the only positive, so is Rᶠ.
         alone = known & (k == 1) & (vanilla == 1)
         assert alone.any() and (fuzzy[alone] == 1).all()
         # Of a wrong pseudo label alone both are the same share of what is pushed down.
