@@ -45,17 +45,7 @@ Row = dict[str, Any]
 def run_tests() -> bool:
     """Run the kernel tests, one process for each file: most of the time is spent compiling."""
     # Neither the configuration nor the fixtures of the whole project: they need more packages.
-    options = [
-        "-q",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        ".",
-        "--confcutdir",
-        "tests/losses/kernels",
-        "-p",
-        "no:cacheprovider",
-    ]
+    options = f"-q -c {os.devnull} --rootdir . --confcutdir tests/losses/kernels -p no:cacheprovider".split()
     processes = [subprocess.Popen([sys.executable, "-m", "pytest", *options, file]) for file in TESTS]
     return [process.wait() for process in processes] == [0] * len(processes)
 

@@ -6,7 +6,7 @@
 `time`: forward and backward, all contestants alternating in this one process; a ratio is the median of the ratios of
 the rounds. On one CPU thread seconds are those of the process, so that other programs do not count. `vanilla` is
 `torch.max` + `F.cross_entropy`; "enlarged" rows start from the decoder's logits and enlarge and mix them (CutMix)
-first. Then the largest differences from float64.
+first. Then the largest differences from float64, relative for the loss, absolute for weights and gradients.
 
 `memory`: peak above the level with the inputs there, gradient included, in full-size logit tensors; every contestant
 in a process of its own. On a GPU where there is one. Rows of the other command and of other devices stay in the CSV.

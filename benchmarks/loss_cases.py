@@ -22,6 +22,7 @@ SHAPES = {
 }
 SMALL = ((1, 21, 96, 96), (1, 19, 128, 128))
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ERRORS = ("loss, relative", "weight, absolute", "gradient, absolute")
 # From the decoder's output to the image, and from one node of the smooth field to the next.
 STRIDE, CELL = 4, 32
 
@@ -173,9 +174,10 @@ def k_shares(inputs: Inputs) -> tuple[float, float]:
 
 
 def errors(implementation: str, shape: Shape, regime: str, dtype: torch.dtype, device: str) -> dict[str, float]:
-    """Largest differences from float64 of loss (relative; below 0.001 as if it were that), weight and gradient.
+    """Largest differences from float64: relative of the loss, absolute of the weight (0 .. 1) and gradient (-1 .. 1).
 
-    Pixels with another K are left out if a running sum is within 1e-5 of the threshold; else everything is infinite.
+    A loss below 0.001 counts as if it were that. Pixels with another K are left out if a running sum is within 1e-5 of
+    the threshold; else everything is infinite.
     ``huge`` is a regime of its own here: logits up to +-10,000.
     """
     if regime == "huge":
@@ -196,10 +198,7 @@ def errors(implementation: str, shape: Shape, regime: str, dtype: torch.dtype, d
     same = found[0] == exact[0]
     sums = teacher.double().softmax(1).sort(1, descending=True).values.cumsum(1)
     if not (same | ((sums - 0.9).abs() < 1e-5).any(1)).all():
-        return dict.fromkeys(("loss", "weight", "gradient"), float("inf"))
+        return dict.fromkeys(ERRORS, float("inf"))
     loss, weight, gradient = ((one - other).abs()[same] for one, other in zip(found[1:], exact[1:], strict=True))
-    return {
-        "loss": (loss / exact[1][same].clamp(min=1e-3)).max().item(),
-        "weight": weight.max().item(),
-        "gradient": gradient.max().item(),
-    }
+    relative = loss / exact[1][same].clamp(min=1e-3)
+    return {name: values.max().item() for name, values in zip(ERRORS, (relative, weight, gradient), strict=True)}

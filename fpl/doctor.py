@@ -28,7 +28,15 @@ EXTRAS = {
 
 
 def print_doctor(data_root: Path, splits_root: Path, weights_dir: Path | None) -> None:
-    """Print one line per fact; a line that needs action starts with `-` and ends with the action."""
+    """Print one line per fact; a line that needs action starts with `-` and ends with the action.
+
+    Raises:
+        FplError: The environment asks for an implementation of the loss that is not known.
+    """
+    try:
+        kernels.chosen()
+    except ValueError as error:
+        raise FplError(str(error), hint=f"unset {kernels.VARIABLE} to take the fastest that this machine has") from None
     for section, lines in (
         ("versions", _versions()),
         ("devices", _devices()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fpl.losses.assignment import assign, class_rank
+from fpl.losses.direction import PixelTerm
 from fpl.losses.fuzzy import (
     REDUCTIONS,
     FuzzyPositiveLoss,
@@ -11,7 +12,7 @@ from fpl.losses.fuzzy import (
     fuzzy_positive_loss,
     fuzzy_positive_terms,
 )
-from fpl.losses.pixel import KINDS, PixelLoss, PixelTerm
+from fpl.losses.pixel import KINDS, PixelLoss
 from fpl.losses.rules import FIDELITIES, STRATEGIES, WEIGHTS
 from fpl.losses.supervised import cross_entropy, ohem_cross_entropy
 from fpl.losses.weight import adaptive_weight

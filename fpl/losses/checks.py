@@ -8,6 +8,12 @@ import torch
 from torch import Tensor
 
 
+def constant(tensor: Tensor) -> Tensor:
+    """Detach. What was made under ``torch.inference_mode`` is copied where autograd would have to save it."""
+    tensor = tensor.detach()
+    return tensor.clone() if tensor.is_inference() and torch.is_grad_enabled() else tensor
+
+
 def to_compute(tensor: Tensor) -> Tensor:
     """Cast to the precision that losses are computed in: float64 stays, other floats become float32."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
@@ -33,8 +39,14 @@ def check_scores(name: str, scores: Tensor) -> None:
         raise ValueError(f"{name} has shape {list(scores.shape)}; allowed: [B, C, *spatial] with C >= 2")
 
 
+def _check_device(name: str, tensor: Tensor, scores: Tensor) -> None:
+    """Raise ValueError unless both tensors are on one device: a kernel would read the other's memory as its own."""
+    if tensor.device != scores.device:
+        raise ValueError(f"{name} is on {tensor.device}; allowed: the device of the scores, {scores.device}")
+
+
 def check_pair(student_logits: Tensor, teacher_logits: Tensor) -> None:
-    """Raise ValueError unless both are [B, C, *spatial] scores of one shape."""
+    """Raise ValueError unless both are [B, C, *spatial] scores of one shape on one device."""
     check_scores("student_logits", student_logits)
     check_scores("teacher_logits", teacher_logits)
     if student_logits.shape != teacher_logits.shape:
@@ -42,13 +54,29 @@ def check_pair(student_logits: Tensor, teacher_logits: Tensor) -> None:
             f"teacher_logits has shape {list(teacher_logits.shape)}; "
             f"allowed: that of student_logits, {list(student_logits.shape)}"
         )
+    _check_device("teacher_logits", teacher_logits, student_logits)
 
 
 def check_map(name: str, values: Tensor, scores: Tensor, size: tuple[int, int] | None = None) -> None:
-    """Raise ValueError unless ``values`` holds one number for each pixel of ``scores``, or of ``size``."""
+    """Raise ValueError unless ``values`` holds one number for each pixel of ``scores``, or of ``size``, beside them."""
     expected = [scores.shape[0], *(scores.shape[2:] if size is None else size)]
     if list(values.shape) != expected:
         raise ValueError(f"{name} has shape {list(values.shape)}; allowed: [B, *spatial] = {expected}")
+    _check_device(name, values, scores)
+
+
+def check_mask(name: str, values: Tensor, scores: Tensor, size: tuple[int, int] | None = None) -> None:
+    """Do :func:`check_map` for bool values."""
+    if values.dtype != torch.bool:
+        raise ValueError(f"{name} has dtype {values.dtype}; allowed: torch.bool")
+    check_map(name, values, scores, size)
+
+
+def check_truth(values: Tensor, scores: Tensor, size: tuple[int, int] | None = None) -> None:
+    """Do :func:`check_map` for a ``ground_truth``, uint8 or int64."""
+    if values.dtype not in (torch.uint8, torch.int64):
+        raise ValueError(f"ground_truth has dtype {values.dtype}; allowed: torch.uint8, torch.int64")
+    check_map("ground_truth", values, scores, size)
 
 
 def counted_pixels(weight_map: Tensor) -> Tensor:

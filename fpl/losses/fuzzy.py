@@ -11,6 +11,7 @@ from fpl.losses.checks import (
     check_choice,
     check_map,
     check_pair,
+    constant,
     counted_pixels,
     only_counted,
     poison,
@@ -61,9 +62,10 @@ def fuzzy_positive_terms(
 def terms_of(student_logits: Tensor, teacher_logits: Tensor, rules: Rules) -> FuzzyTerms:
     """Do the work of :func:`fuzzy_positive_terms` by checked rules."""
     check_pair(student_logits, teacher_logits)
-    if (kernel := implementation(student_logits)) is not None:
+    teacher_logits = constant(teacher_logits)
+    if (kernel := implementation(student_logits, teacher_logits)) is not None:
         settings = make_settings(student_logits.shape[1], rules)
-        return FuzzyTerms(*function.mapped(kernel, settings, student_logits, teacher_logits.detach()))
+        return FuzzyTerms(*function.mapped(kernel, settings, student_logits, teacher_logits))
     teacher = _read_teacher(teacher_logits, rules)
     loss = regularize(to_compute(student_logits), teacher.positive)
     return FuzzyTerms(poison(loss, teacher.top), teacher.weight, teacher.k)
@@ -79,7 +81,7 @@ def weighted_pixels(pixels: Pixels, weight_map: Tensor | None, counted: Tensor |
     if weight_map is None:
         return pixels._replace(counted=counted)
     counted = counted_pixels(weight_map) if counted is None else counted
-    return pixels._replace(weight_map=weight_map.detach().float(), counted=counted)
+    return pixels._replace(weight_map=weight_map.float(), counted=counted)
 
 
 @torch.no_grad()
@@ -155,14 +157,14 @@ def fuzzy_positive_loss(
         ratio: alpha of strategy ``ratio``.
         progress: Share of training that is over, 0 .. 1, for strategy ``step``.
         convex_coefficient: c of the convex weight.
-        weight_map: Further factors [B, *spatial], >= 0. A pixel with weight 0 adds neither value nor gradient, not
-            even if its logits are NaN.
+        weight_map: Further factors [B, *spatial], >= 0, a constant: no gradient goes to it. A pixel with weight 0
+            adds neither value nor gradient, not even if its logits are NaN.
 
     Returns:
         A scalar, or [B, *spatial] for reduction ``none``. NaN in the student's or teacher's logits gives NaN there.
 
     Raises:
-        ValueError: An argument is outside its range, or a tensor has another shape or dtype.
+        ValueError: An argument is outside its range, or a tensor has another shape, dtype or device.
     """
     rules = Rules(threshold, strategy, weight, curvature, fidelity, fixed_k, ratio, progress, convex_coefficient)
     return _loss_of(student_logits, teacher_logits, rules.checked(), reduction, weight_map)
@@ -175,9 +177,10 @@ def _loss_of(
     check_pair(student_logits, teacher_logits)
     if weight_map is not None:
         check_map("weight_map", weight_map, student_logits)
-    if reduction != "none" and (kernel := implementation(student_logits)) is not None:
+        weight_map = constant(weight_map)
+    if reduction != "none" and (kernel := implementation(student_logits, teacher_logits)) is not None:
         settings = make_settings(student_logits.shape[1], rules)
-        pixels = weighted_pixels(Pixels(student_logits, teacher_logits.detach()), weight_map)
+        pixels = weighted_pixels(Pixels(student_logits, constant(teacher_logits)), weight_map)
         count = student_logits.shape[0] * student_logits[0, 0].numel() if reduction == "mean" else 1
         scale = torch.full((), 1 / count, device=student_logits.device)
         return function.summed(kernel, settings, pixels, scale=scale, cross_entropy=False).value

@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from fpl.losses.checks import (
-    check_choice,
-    check_map,
-    check_range,
-    counted_pixels,
-    only_counted,
-    poison,
-    to_compute,
-)
-from fpl.losses.comparison import negative_loss, soft_loss, squared_loss
-from fpl.losses.diagnostics import diagnose
-from fpl.losses.fuzzy import FuzzyTerms, RuledLoss, terms_of, weighted_pixels
-from fpl.losses.kernels import function, implementation
-from fpl.losses.kernels.contract import Implementation, Pixels, make_settings
-from fpl.losses.resolution import Teaching, enlarge, make_teaching
+from fpl.losses.checks import check_choice, check_map, check_mask, check_range, check_truth, constant, counted_pixels
+from fpl.losses.direction import Direction, Formula, PixelTerm, add_diagnostics, term_by_kernel, term_by_tensors
+from fpl.losses.fuzzy import RuledLoss
+from fpl.losses.kernels import implementation
+from fpl.losses.resolution import make_teaching
 from fpl.losses.rules import Rules
-from fpl.losses.supervised import divide
 
 KINDS = ("ce", "fpl", "soft", "negative", "ce+negative", "mse")
-
-
-# Statistics that every collected step has.
-BASIC = ("k_histogram", "pixels", "weight_sum", "loss_sum", "weighted_loss_sum", "cross_entropy_sum")
-
-
-class PixelTerm(NamedTuple):
-    """One direction of a pixel loss (student from teacher)."""
-
-    value: Tensor
-    """Scalar, differentiable: SUM weight_map * loss / denominator."""
-    mean: Tensor
-    """Scalar, a constant: plain mean of the loss (adaptive weight included, weight map not) over counted pixels."""
-    cross_entropy: Tensor | None
-    """Scalar, a constant: plain mean over counted pixels of the cross-entropy with the teacher's argmax, if needed."""
-    statistics: dict[str, Tensor]
-    """Constants over counted pixels; empty unless collected."""
 
 
 def _identity(value: Tensor) -> Tensor:
@@ -132,180 +101,50 @@ class PixelLoss(RuledLoss):
         Args:
             student_logits: [B, C, *spatial], any floating dtype, C >= 2.
             teacher_logits: Logits (or log-probabilities) of the same shape, aligned pixel to pixel.
-            weight_map: Factors [B, *spatial], >= 0; None is 1 everywhere. A pixel of weight 0 does not count: neither
-                value, gradient nor statistics see it, whatever its logits are.
+            weight_map: Factors [B, *spatial], >= 0, a constant; None is 1 everywhere. A pixel of weight 0 does not
+                count: neither value, gradient nor statistics see it, whatever its logits are.
             denominator: What the weighted sum is divided by; None is the number of pixels that count. 0 is read as 1.
             counted: Pixels bool [B, *spatial] that count instead, for a method that leaves pixels out of the loss but
                 not out of the plain means.
             second: Logits of a second teacher, of the same shape.
             inside: Pixels bool [B, *spatial] that ``second`` teaches; goes with it.
             size: (H, W) that logits [B, C, h, w] are enlarged to.
-            ground_truth: True classes [B, *spatial], uint8 or int64, other values are unknown; for diagnostics alone.
+            ground_truth: True classes [B, *spatial], uint8 or int64, other values are unknown; for statistics alone.
             watched: Pixels bool [B, *spatial] that statistics cover; None for those that count.
 
         Returns:
             The term; its value is 0 with a zero gradient if no pixel counts.
 
         Raises:
-            ValueError: A tensor has another shape or dtype, ``denominator`` is negative, or ``fixed_k`` exceeds C - 1.
+            ValueError: A tensor has another shape, dtype or device, ``denominator`` is negative, or ``fixed_k`` exceeds
+                C - 1.
         """
         teaching = make_teaching(student_logits, teacher_logits, second, inside, size)
         if weight_map is not None:
             check_map("weight_map", weight_map, student_logits, size)
+            weight_map = constant(weight_map)
+        for name, mask in (("counted", counted), ("watched", watched)):
+            if mask is not None:
+                check_mask(name, mask, student_logits, size)
         if counted is not None:
-            check_map("counted", counted, student_logits, size)
-        if ground_truth is not None:
-            check_map("ground_truth", ground_truth, student_logits, size)
-        if counted is None and weight_map is not None:
+            counted = constant(counted)
+        elif weight_map is not None:
             counted = counted_pixels(weight_map)
-        if self.kind == "fpl" and (kernel := implementation(student_logits)) is not None:
-            term = self._fused(kernel, student_logits, teaching, weight_map, denominator, counted)
+        if ground_truth is not None:
+            check_truth(ground_truth, student_logits, size)
+            ground_truth = constant(ground_truth)
+        direction = Direction(student_logits, teaching, weight_map, denominator, counted, ground_truth)
+        formula = Formula(
+            self.kind, self.rules, self.negative_threshold, self.balance or self.collect, collect=self.collect
+        )
+        teachers = [teaching.teacher] if teaching.second is None else [teaching.teacher, teaching.second]
+        if self.kind == "fpl" and (kernel := implementation(student_logits, *teachers)) is not None:
+            term = term_by_kernel(kernel, direction, formula)
         else:
-            term = self._term(student_logits, teaching, weight_map, denominator, counted)
+            term = term_by_tensors(direction, formula)
         if self.diagnose or (self.collect and watched is not None):
-            if watched is not None:
-                check_map("watched", watched, student_logits, size)
-                counted = watched if counted is None else counted & watched
-                # What the loss itself summed is of other pixels.
-                term.statistics.clear()
-            self._diagnose(term, student_logits, teaching, counted, ground_truth)
+            add_diagnostics(term, direction, self.rules, watched, basic=not self.diagnose)
         return term
-
-    def _diagnose(
-        self,
-        term: PixelTerm,
-        student_logits: Tensor,
-        teaching: Teaching,
-        counted: Tensor | None,
-        ground_truth: Tensor | None,
-    ) -> None:
-        """Add what the statistics lack."""
-        found = diagnose(
-            student_logits.detach(),
-            teaching.teacher,
-            ground_truth=ground_truth,
-            counted=counted,
-            second=teaching.second,
-            inside=teaching.inside,
-            size=teaching.size,
-            **self.rules._asdict(),
-        )
-        wanted = found if self.diagnose else BASIC
-        # What the loss itself summed stays: it is what the step was taken with, to the last bit.
-        term.statistics.update({name: found[name] for name in wanted if name not in term.statistics})
-
-    def _term(
-        self,
-        student_logits: Tensor,
-        teaching: Teaching,
-        weight_map: Tensor | None,
-        denominator: Tensor | float | None,
-        counted: Tensor | None,
-    ) -> PixelTerm:
-        """Do it by tensors."""
-        student, teacher = enlarge(to_compute(student_logits), teaching.size), teaching.mixed()
-        included = torch.ones_like(teacher[:, 0], dtype=torch.bool) if counted is None else counted
-        if counted is not None:
-            student = only_counted(student, included)
-        pixels = included.sum()
-
-        def total(per_pixel: Tensor) -> Tensor:
-            return torch.where(included, per_pixel, torch.zeros_like(per_pixel)).sum()
-
-        per_pixel, cross_entropy, fuzzy = self._per_pixel(student, teacher)
-        value = total(per_pixel if weight_map is None else per_pixel * weight_map)
-        cross_entropy_sum = None if cross_entropy is None else total(cross_entropy.detach())
-        return PixelTerm(
-            value=divide(value, pixels if denominator is None else denominator),
-            mean=divide(total(per_pixel.detach()), pixels),
-            cross_entropy=None if cross_entropy_sum is None else divide(cross_entropy_sum, pixels),
-            statistics=self._statistics(student, teacher, fuzzy, cross_entropy_sum, included, total),
-        )
-
-    def _fused(
-        self,
-        kernel: Implementation,
-        student: Tensor,
-        teaching: Teaching,
-        weight_map: Tensor | None,
-        denominator: Tensor | float | None,
-        counted: Tensor | None,
-    ) -> PixelTerm:
-        """Do it for kind ``fpl`` in one pass over the logits."""
-        pixels = weighted_pixels(
-            Pixels(student, teaching.teacher, teaching.second, teaching.inside, size=teaching.size), weight_map, counted
-        )
-        settings = make_settings(student.shape[1], self.rules)
-        if denominator is None:
-            if pixels.counted is None:
-                spatial = student.shape[2:] if teaching.size is None else teaching.size
-                denominator = float(student.shape[0] * math.prod(spatial))
-            else:
-                denominator = pixels.counted.sum()
-        scale = divide(torch.ones((), device=student.device), denominator).float()
-        wanted = self.balance or self.collect
-        found = function.summed(kernel, settings, pixels, scale=scale, cross_entropy=wanted)
-        sums = found.sums
-        statistics = {"k_histogram": found.histogram, "pixels": sums["pixels"].long()}
-        statistics |= {f"{name}_sum": sums[name] for name in ("weight", "loss", "weighted_loss", "cross_entropy")}
-        return PixelTerm(
-            value=found.value,
-            mean=divide(sums["weighted_loss"], sums["pixels"]).float(),
-            cross_entropy=divide(sums["cross_entropy"], sums["pixels"]).float() if wanted else None,
-            statistics=statistics if self.collect else {},
-        )
-
-    def _per_pixel(self, student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor | None, FuzzyTerms | None]:
-        """Loss [B, *spatial], cross-entropy [B, *spatial] if needed, and the fuzzy terms for kind ``fpl``."""
-        if self.kind == "fpl":
-            fuzzy = terms_of(student, teacher, self.rules)
-            cross_entropy = None
-            if self.balance or self.collect:
-                with torch.no_grad():
-                    cross_entropy = F.cross_entropy(student, teacher.max(1).indices, reduction="none")
-            return fuzzy.loss * fuzzy.weight, cross_entropy, fuzzy
-        top, label = teacher.max(1)
-        in_graph = self.kind in ("ce", "ce+negative")
-        cross_entropy = None
-        if in_graph or self.collect:
-            with torch.set_grad_enabled(in_graph and torch.is_grad_enabled()):
-                cross_entropy = F.cross_entropy(student, label, reduction="none")
-        if self.kind == "soft":
-            per_pixel = soft_loss(student, teacher)
-        elif self.kind == "mse":
-            per_pixel = squared_loss(student, teacher)
-        elif self.kind == "negative":
-            per_pixel = negative_loss(student, teacher, label, self.negative_threshold)
-        else:
-            assert cross_entropy is not None
-            per_pixel = cross_entropy
-            if self.kind == "ce+negative":
-                per_pixel = per_pixel + negative_loss(student, teacher, label, self.negative_threshold)
-        return poison(per_pixel, top), cross_entropy, None
-
-    @torch.no_grad()
-    def _statistics(
-        self,
-        student: Tensor,
-        teacher: Tensor,
-        fuzzy: FuzzyTerms | None,
-        cross_entropy_sum: Tensor | None,
-        counted: Tensor,
-        total: Callable[[Tensor], Tensor],
-    ) -> dict[str, Tensor]:
-        if not self.collect:
-            return {}
-        assert cross_entropy_sum is not None
-        fuzzy = terms_of(student, teacher, self.rules) if fuzzy is None else fuzzy
-        histogram = torch.zeros(student.shape[1], dtype=torch.int64, device=student.device)
-        return {
-            "k_histogram": histogram.scatter_add_(0, fuzzy.k.flatten() - 1, counted.flatten().long()),
-            "pixels": counted.sum(),
-            "weight_sum": total(fuzzy.weight),
-            "loss_sum": total(fuzzy.loss),
-            "weighted_loss_sum": total(fuzzy.loss * fuzzy.weight),
-            "cross_entropy_sum": cross_entropy_sum,
-        }
 
     def total(self, terms: Sequence[PixelTerm], average: Callable[[Tensor], Tensor] = _identity) -> Tensor:
         """Add the directions of one step up, and balance them if asked.

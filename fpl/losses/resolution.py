@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fpl.losses.checks import check_map, check_pair, to_compute
+from fpl.losses.checks import check_mask, check_pair, constant, to_compute
 
 
 def enlarge(logits: Tensor, size: tuple[int, int] | None) -> Tensor:
@@ -63,7 +63,7 @@ def make_teaching(
     """Check teachers against their student.
 
     Raises:
-        ValueError: A tensor has another shape or dtype, or only one of ``second`` and ``inside`` is given.
+        ValueError: A tensor has another shape, dtype or device, or only one of ``second`` and ``inside`` is given.
     """
     check_pair(student_logits, teacher_logits)
     if (second is None) != (inside is None):
@@ -71,9 +71,7 @@ def make_teaching(
     check_size(student_logits, size)
     if second is not None and inside is not None:
         check_pair(student_logits, second)
-        if inside.dtype != torch.bool:
-            raise ValueError(f"inside has dtype {inside.dtype}; allowed: torch.bool")
-        check_map("inside", inside, student_logits, size)
-        second = second.detach()
+        check_mask("inside", inside, student_logits, size)
+        second, inside = constant(second), constant(inside)
     same = size is not None and tuple(student_logits.shape[-2:]) == tuple(size)
-    return Teaching(teacher_logits.detach(), second, inside, None if same else size)
+    return Teaching(constant(teacher_logits), second, inside, None if same else size)

@@ -15,12 +15,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from fpl.losses.checks import check_choice
 from fpl.losses.kernels.contract import KERNEL_DTYPES, Implementation
 
 IMPLEMENTATIONS = ("auto", "tensor", "cpu", "triton")
+# What the logits of the fused ones are on.
+DEVICES = {"cpu": "cpu", "triton": "cuda"}
 VARIABLE = "FPL_LOSS"
 
 _chosen: list[str] = []
@@ -40,20 +43,26 @@ def find_cpu() -> Found:
     from fpl.losses.kernels import build, cpu
 
     try:
-        library = build.build()
-        cpu.library()
+        library = cpu.library()
     except build.BuildError as error:
         return Found(None, str(error))
-    return Found(cpu, str(library))
+    return Found(cpu, library._name)
 
 
 @lru_cache(maxsize=1)
 def find_triton() -> Found:
-    """Import the Triton kernels, once per process."""
+    """Import the Triton kernels and, where there is a GPU, launch one, once per process."""
     try:
         from fpl.losses.kernels import gpu
     except ImportError as error:
         return Found(None, f"triton cannot be imported: {error}")
+    if torch.cuda.is_available():
+        try:
+            gpu.probe()
+        except Exception as error:
+            # No C compiler for the launcher, a GPU too old for it: Triton has no common class for what goes wrong.
+            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+            return Found(None, f"triton cannot launch a kernel here: {reason}")
     return Found(gpu, "compiled on first use for each shape")
 
 
@@ -91,24 +100,44 @@ def find(device_type: str) -> tuple[str, Found]:
     """
     name = chosen()
     if name == "auto":
-        name = {"cpu": "cpu", "cuda": "triton"}.get(device_type, "tensor")
+        name = next((fused for fused, device in DEVICES.items() if device == device_type), "tensor")
+    elif name in DEVICES and device_type != DEVICES[name] and not _interpreted(name, device_type):
+        return name, Found(None, f"it is for logits on {DEVICES[name]}, and these are on {device_type}")
     if name == "tensor":
         return name, Found(None, "asked for" if chosen() == "tensor" else f"there is no fused loss for {device_type}")
     return name, find_cpu() if name == "cpu" else find_triton()
 
 
-def implementation(student: Tensor) -> Implementation | None:
-    """Fused implementation for these logits, None for PyTorch.
+def _interpreted(name: str, device_type: str) -> bool:
+    """Whether Triton's interpreter computes, which does it on the CPU."""
+    return name == "triton" and device_type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def check_chosen(device_type: str) -> None:
+    """Check that a fused implementation asked for by name, if one was, can compute logits of a device.
+
+    Raises:
+        ValueError: It cannot, or the environment variable holds another word.
+    """
+    if chosen() not in DEVICES:
+        return
+    name, found = find(device_type)
+    if found.module is None:
+        raise ValueError(f"the {name} implementation of the loss is not available: {found.reason}")
+
+
+def implementation(student: Tensor, *teachers: Tensor) -> Implementation | None:
+    """Fused implementation for a student's logits and those that teach it, None for PyTorch.
 
     Raises:
         ValueError: One was asked for by name and is not to be had.
     """
-    if student.dtype not in KERNEL_DTYPES or not student.numel() or student.ndim < 3:
+    fitting = all(logits.dtype in KERNEL_DTYPES for logits in (student, *teachers))
+    if not fitting or not student.numel() or student.ndim < 3:
         return None
     name, found = find(student.device.type)
     if found.module is None and name != "tensor":
-        if chosen() != "auto":
-            raise ValueError(f"the {name} implementation of the loss is not available: {found.reason}")
+        check_chosen(student.device.type)
         _announce(name, found.reason)
     return found.module
 
@@ -126,6 +155,8 @@ def describe(device_type: str) -> tuple[bool, str]:
     """Whether a fused implementation computes logits of a device, and one line that says which and why."""
     name, found = find(device_type)
     if found.module is None:
+        if chosen() in DEVICES:
+            return False, f"nothing: {VARIABLE} is {name}, and {found.reason}"
         return False, f"PyTorch: {found.reason}" if name == "tensor" else f"PyTorch, without {name}: {found.reason}"
     return True, f"{name} kernel ({found.reason})"
 

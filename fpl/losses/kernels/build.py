@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -41,7 +43,10 @@ def find_compiler() -> list[str]:
     Raises:
         BuildError: There is none, or that of CXX is not found.
     """
-    chosen = shlex.split(os.environ.get("CXX", ""))
+    try:
+        chosen = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise BuildError(f"CXX is {os.environ['CXX']!r}: {error}") from error
     if chosen:
         if shutil.which(chosen[0]) is None:
             raise BuildError(f"no C++ compiler: CXX is {chosen[0]!r}, which is not found")
@@ -77,9 +82,9 @@ def compile_flags() -> tuple[str, ...]:
 
 
 def source_key(source: Path) -> str:
-    """Changes with the sources and the flags."""
+    """Changes with the sources, the flags, and the kind of machine that a shared home folder is read from."""
     key = hashlib.sha256()
-    for flag in compile_flags():
+    for flag in (sys.platform, platform.machine(), *compile_flags()):
         key.update(flag.encode() + b"\0")
     for path in sorted(source.glob("*.[ch]pp")):
         content = path.read_bytes()
@@ -116,10 +121,12 @@ def cache_folders() -> Iterator[Path]:
 
 def _is_private(folder: Path) -> bool:
     """Whether nobody else can have put a library there for us to run."""
-    if folder.is_symlink() or not folder.is_dir():
+    try:
+        status = folder.lstat()
+    except OSError:
+        # Not there, or in a home that this user may not look into: of no use in either case.
         return False
-    status = folder.stat()
-    return status.st_uid in (os.getuid(), 0) and not status.st_mode & 0o022
+    return stat.S_ISDIR(status.st_mode) and status.st_uid in (os.getuid(), 0) and not status.st_mode & 0o022
 
 
 def _writable_folder() -> Path:
@@ -151,10 +158,17 @@ def build(source: Path = SOURCE) -> Path:
         The library.
 
     Raises:
-        BuildError: There is no compiler, or it fails.
+        BuildError: There is no compiler, it fails, or there is no place for the library.
     """
     if os.name != "posix":
         raise BuildError("the CPU kernels are compiled on Linux and macOS only")
+    try:
+        return _build(source)
+    except OSError as error:
+        raise BuildError(f"the CPU kernels cannot be put in place: {error}") from error
+
+
+def _build(source: Path) -> Path:
     try:
         compiler = find_compiler()
     except BuildError:

@@ -140,7 +140,10 @@ class Implementation(Protocol):
         """
 
     def rescale(self, gradient: Tensor, factor: Tensor) -> Tensor:
-        """Multiply by a float32 scalar, in place, without traffic where it is 1."""
+        """Multiply by a float32 scalar, in place, without traffic where it is 1.
+
+        Zeros stay zeros whatever the scalar is: NaN must not reach pixels that do not count.
+        """
 
 
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fpl.losses.kernels import contract
-from fpl.losses.kernels.build import build, load
+from fpl.losses.kernels.build import BuildError, build, load
 from fpl.losses.kernels.contract import SUMS, Mapped, Pixels, Summed
 
+FUNCTIONS = ("fpl_summed", "fpl_summed_upsampled", "fpl_mapped", "fpl_mapped_gradient", "fpl_diagnose")
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
@@ -52,10 +55,22 @@ def library() -> ctypes.CDLL:
     Raises:
         BuildError: They cannot be compiled or loaded here.
     """
-    kernels = load(build())
-    for name in ("fpl_summed", "fpl_mapped", "fpl_mapped_gradient"):
-        kernels[name].restype = None
+    path = build()
+    kernels = load(path)
+    for name in FUNCTIONS:
+        try:
+            function = getattr(kernels, name)
+        except AttributeError as error:
+            raise BuildError(f"{path} has no function {name}") from error
+        function.restype = ctypes.c_int32
+        function.errcheck = _check_status
     return kernels
+
+
+def _check_status(status: int, function: Any, _: object) -> int:
+    if status:
+        raise MemoryError(f"{function.__name__} got no memory for its buffers")
+    return status
 
 
 def c_settings(settings: contract.Settings) -> CSettings:
@@ -209,6 +224,8 @@ def mapped_gradient(
 
 
 def rescale(gradient: Tensor, factor: Tensor) -> Tensor:
-    """Multiply by a float32 scalar, in place, without traffic where it is 1."""
+    """Multiply by a float32 scalar, in place, without traffic where it is 1; zeros stay zeros."""
     number = factor.item()
+    if not math.isfinite(number):
+        return gradient.copy_(torch.where(gradient == 0, gradient, gradient * number))
     return gradient if number == 1 else gradient.mul_(number)

@@ -89,9 +89,7 @@ def diagnose(
     single = len(COLUMNS) + len(LABELED_COLUMNS)
     sizes = [1] * single + [3] * len(CASE_COLUMNS) + [settings.classes] * len(K_COLUMNS)
     result = torch.empty(sum(sizes), dtype=torch.float64)
-    kernel = library().fpl_diagnose
-    kernel.restype = None
-    kernel(
+    library().fpl_diagnose(
         ctypes.byref(c_settings(settings)),
         ctypes.c_int64(student.shape[0]),
         ctypes.c_int64(student[0, 0].numel()),

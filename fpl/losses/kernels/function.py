@@ -38,9 +38,7 @@ class _Summed(torch.autograd.Function):
         scale: Tensor,
         cross_entropy: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        # Half precision cannot hold one over a number of pixels: there the scale waits for that of the gradient.
-        ctx.late = scale if student.dtype == torch.float16 else None
-        early = None if ctx.late is not None else scale
+        early, ctx.late = _early_and_late(scale, pixels.weight_map) if student.dtype == torch.float16 else (scale, None)
         result = implementation.summed(settings, pixels, scale=early, cross_entropy=cross_entropy, gradient=True)
         ctx.gradient, ctx.early, ctx.settings, ctx.implementation = result.gradient, early, settings, implementation
         ctx.size = pixels.size
@@ -59,6 +57,17 @@ class _Summed(torch.autograd.Function):
             ).gradient
         factor = upstream if ctx.late is None else upstream * ctx.late
         return ctx.implementation.rescale(gradient, factor.float()), None, None, None, None, None
+
+
+def _early_and_late(scale: Tensor, weight_map: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    """What a float16 gradient is multiplied by when it is written, and what later, together with the upstream gradient.
+
+    It cannot hold one over a number of pixels: small factors, those of the map included, wait for the loss scale.
+    """
+    if weight_map is None:
+        return None, scale
+    largest = weight_map.nan_to_num(0.0, 0.0, 0.0).amax().clamp(min=1e-30)
+    return 1 / largest, scale * largest
 
 
 class _Mapped(torch.autograd.Function):

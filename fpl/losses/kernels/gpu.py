@@ -186,7 +186,7 @@ def mapped_gradient(
 
 
 def rescale(gradient: Tensor, factor: Tensor) -> Tensor:
-    """Multiply by a float32 scalar on the device, in place; where it is 1, the kernel reads nothing else."""
+    """Multiply by a float32 scalar on the device, in place, zeros by nothing; where it is 1, nothing else is read."""
     # Without gaps the order of the numbers does not matter.
     numbers = gradient.as_strided((gradient.numel(),), (1,))
     with _launching_on(gradient):
@@ -194,6 +194,13 @@ def rescale(gradient: Tensor, factor: Tensor) -> Tensor:
             numbers, factor, gradient.numel(), BLOCK=RESCALE_BLOCK
         )
     return gradient
+
+
+def probe() -> None:
+    """Compile and launch the smallest kernel; whatever keeps this machine from it is raised."""
+    number = torch.ones(1, device="cuda")
+    if rescale(number, torch.full((), 0.5, device="cuda")).item() != 0.5:
+        raise RuntimeError("a test kernel gave a wrong result")
 
 
 def _launching_on(tensor: Tensor) -> AbstractContextManager[Any]:

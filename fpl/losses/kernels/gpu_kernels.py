@@ -188,9 +188,10 @@ def mapped_gradient_kernel(
 
 @triton.jit(do_not_specialize=["numbers"])
 def rescale_kernel(values, factor, numbers, BLOCK: tl.constexpr):
-    """Multiply ``values`` in place; programs leave at once where the factor is 1."""
+    """Multiply ``values`` in place, zeros by nothing; programs leave at once where the factor is 1."""
     by = tl.load(factor)
     if by != 1.0:
         position = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         inside = position < numbers
-        tl.store(values + position, tl.load(values + position, inside, other=0.0).to(tl.float32) * by, inside)
+        value = tl.load(values + position, inside, other=0.0).to(tl.float32)
+        tl.store(values + position, tl.where(value == 0.0, value, value * by), inside)

@@ -211,6 +211,8 @@ def one_direction(
     entropy = tl.zeros_like(loss)
     if CROSS_ENTROPY:
         entropy = cross_entropy(student, classes, valid, counted, first, total, k, loss)
+    # Of a teacher that is no number, no class is known to be positive.
+    positive = positive & (total >= 1.0)[None, :]
     return k, loss, weight, entropy, exponential, positive_share * poison, negative_share * poison, positive
 
 

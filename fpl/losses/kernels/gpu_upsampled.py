@@ -48,6 +48,15 @@ def enlarge(corner, right, below, x_share, y_share, read):
     return (1.0 - y_share) * upper + y_share * lower
 
 
+@triton.jit
+def store_corners(target, corners, upper_left, upper_right, lower_left, lower_right, write):
+    """Write the gradients of the four corners, each to a tensor of ``corners`` numbers."""
+    tl.store(target, upper_left, write)
+    tl.store(target + corners, upper_right, write)
+    tl.store(target + 2 * corners, lower_left, write)
+    tl.store(target + 3 * corners, lower_right, write)
+
+
 @triton.jit(do_not_specialize=PLAIN_NUMBERS)
 def upsampled_kernel(
     student, teacher, second, inside, weight_map, counted_map, ground_truth, scale, scratch, sums, histogram,
@@ -170,10 +179,7 @@ def upsampled_kernel(
         target = scratch + part.to(tl.int64) * 4 * corners
         target = target + (image * CLASSES + wide_classes) * plane + (row * low_width + column)[None, :]
         write = valid & (column < low_width)[None, :]
-        tl.store(target, upper_left, write)
-        tl.store(target + corners, upper_right, write)
-        tl.store(target + 2 * corners, lower_left, write)
-        tl.store(target + 3 * corners, lower_right, write)
+        store_corners(target, corners, upper_left, upper_right, lower_left, lower_right, write)
 
 
 @triton.jit(do_not_specialize=PLAIN_NUMBERS)

@@ -16,19 +16,7 @@ import torch
 from fpl.losses.kernels import build
 from fpl.losses.kernels.build import BuildError
 
-from .cases import needs_cpu_kernel
-
-ANSWER = 'extern "C" int answer() { return 42; }\n'
-
-
-@pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A tiny library's source; the cache is a fresh folder."""
-    monkeypatch.setenv("FPL_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "source"
-    folder.mkdir()
-    (folder / "answer.cpp").write_text(ANSWER)
-    return folder
+from .cases import ANSWER, needs_cpu_kernel
 
 
 def compiler_script(path: Path, body: str) -> str:
@@ -176,14 +164,6 @@ def test_processes_that_start_at_once(source: Path) -> None:
     path, answer = given.pop()
     assert answer == 42
     assert list(Path(path).parent.iterdir()) == [Path(path)]
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
 
 
 @needs_cpu_kernel

@@ -145,3 +145,106 @@ def test_terms_take_any_gradient() -> None:
     assert not terms.weight.requires_grad
     torch.testing.assert_close(terms.loss.double(), expected.loss, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(found.double(), gradient, rtol=1e-6, atol=1e-7)
+
+
+def test_a_float64_teacher_decides_in_float64() -> None:
+    student, teacher = pair(1, 4, 5, 5)
+    inside = torch.zeros(1, 5, 5, dtype=torch.bool)
+    for half in (student, student.detach().bfloat16().requires_grad_()):
+        found = {}
+        for name in ("cpu", "tensor"):
+            with kernels.use(name):
+                loss = fuzzy_positive_loss(half, teacher.double())
+                terms = fuzzy_positive_terms(half, teacher.double())
+                term = PixelLoss("fpl")(half, teacher, second=teacher.double(), inside=inside)
+                (gradient,) = torch.autograd.grad(loss, half)
+            found[name] = [loss, *terms, term.value, gradient]
+        for ours, expected in zip(*found.values(), strict=True):
+            assert ours.dtype == expected.dtype
+            assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("name", ["cpu", "tensor"])
+def test_what_comes_from_inference_mode_teaches(name: str) -> None:
+    student, teacher = pair(1, 4, 5, 5)
+    weight_map = torch.rand(1, 5, 5, generator=torch.Generator().manual_seed(0))
+    inside = weight_map > 0.5
+    truth = inside.long()
+    with torch.inference_mode():
+        frozen = [one.clone() for one in (teacher, weight_map, inside, truth)]
+    assert frozen[0].is_inference()
+    found = []
+    slot = PixelLoss("fpl", balance=True)
+    slot.collect = slot.diagnose = True
+    with kernels.use(name):
+        for logits, weights, mask, classes in (frozen, (teacher, weight_map, inside, truth)):
+            term = slot(student, logits, weights, None, mask, second=logits.flip(1), inside=mask, ground_truth=classes)
+            values = [
+                slot.total([term]),
+                fuzzy_positive_loss(student, logits, weight_map=weights),
+                fuzzy_positive_terms(student, logits).loss.sum(),
+            ]
+            found.append([*values, *(torch.autograd.grad(value, student)[0] for value in values)])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["cpu", "tensor"])
+def test_a_weight_map_is_a_constant(name: str) -> None:
+    student, teacher = pair(1, 4, 5, 5)
+    weight_map = torch.ones(1, 5, 5, requires_grad=True)
+    with kernels.use(name):
+        for reduction in ("mean", "none"):
+            fuzzy_positive_loss(student, teacher, weight_map=weight_map, reduction=reduction).sum().backward()
+        for kind in ("fpl", "ce"):
+            PixelLoss(kind)(student, teacher, weight_map).value.backward()
+    assert weight_map.grad is None
+    assert student.grad is not None
+
+
+@pytest.mark.parametrize("size", [None, (64, 64)])
+@pytest.mark.parametrize("mass", [1.0, 1e-4, 1e6])
+def test_float16_gradients_survive_small_weights(mass: float, size: tuple[int, int] | None) -> None:
+    """Weights that add up to 1 and a denominator of 1, as in AEL, under the usual first loss scale."""
+    low = (64, 64) if size is None else (32, 32)
+    student, teacher = (one.detach().half() for one in pair(1, 4, *low))
+    weight_map = torch.rand(1, 64, 64, generator=torch.Generator().manual_seed(1))
+    weight_map = weight_map / weight_map.sum() * mass
+    upstream = 65536 / mass
+    slot = PixelLoss("fpl")
+    expected = student.double().requires_grad_()
+    (upstream * slot(expected, teacher.double(), weight_map.double(), 1.0, size=size).value).backward()
+    assert expected.grad is not None
+    leaf = student.clone().requires_grad_()
+    value = slot(leaf, teacher, weight_map, 1.0, size=size).value
+    for keep in (True, False):
+        # A second backward pass computes the gradient anew.
+        (found,) = torch.autograd.grad(upstream * value, leaf, retain_graph=keep)
+        assert found.dtype == torch.float16
+        torch.testing.assert_close(found.double(), expected.grad, rtol=3e-3, atol=1e-4 * expected.grad.abs().max())
+    assert value.item() == pytest.approx(
+        slot(student.float(), teacher.float(), weight_map, 1.0, size=size).value.item()
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("size", [None, (9, 17)])
+@pytest.mark.parametrize("name", ["cpu", "tensor", "triton"])
+def test_a_scale_that_is_no_number_spares_the_pixels_that_do_not_count(
+    name: str, size: tuple[int, int] | None, dtype: torch.dtype
+) -> None:
+    if name == "triton":
+        pytest.importorskip("triton")
+    student, teacher = (one.detach().to(dtype) for one in pair(1, 4, 5, 9))
+    teacher[0, 1, 1, 1] = torch.nan
+    weight_map = torch.ones(1, *(size or (5, 9)))
+    weight_map[..., weight_map.shape[2] // 2 :] = 0
+    slot = PixelLoss("fpl", balance=True)
+    leaf = student.requires_grad_()
+    with kernels.use(name):
+        total = slot.total([slot(leaf, teacher, weight_map, size=size)])
+        assert total.isnan()
+        total.backward()
+    assert leaf.grad is not None
+    assert leaf.grad[..., :4].isnan().all()
+    assert (leaf.grad[..., 5:] == 0).all()

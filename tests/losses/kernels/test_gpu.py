@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fpl.losses.fuzzy import fuzzy_positive_terms
 from fpl.losses.kernels.contract import SUMS, Pixels
-from tests.losses.kernels.gpu_cases import DEVICE, certain, check, expected, gpu, maps, normal, run, settings
+from tests.losses.kernels.gpu_cases import DEVICE, certain, check, enlarged, expected, gpu, maps, normal, run, settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
@@ -213,3 +213,23 @@ def test_no_pixels() -> None:
     assert found.sums.tolist() == [0.0] * len(SUMS)
     assert found.histogram.tolist() == [0] * 5
     assert found.gradient is not None and found.gradient.shape == (0, 5, 4)
+
+
+@pytest.mark.parametrize("factor", [torch.nan, torch.inf])
+def test_rescale_leaves_zeros_alone(factor: float) -> None:
+    gradient = torch.tensor([0.0, 2.0, 0.0, -3.0], device=DEVICE)
+    found = gpu.rescale(gradient, torch.tensor(factor, device=DEVICE))
+    wanted = torch.tensor([0.0, 2 * factor, 0.0, -3 * factor])
+    torch.testing.assert_close(found.cpu(), wanted, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("size", [None, (3, 5)])
+def test_no_class_of_a_broken_teacher_is_positive(size: tuple[int, int] | None) -> None:
+    student, teacher = normal(1, 5, 2, 3), normal(1, 5, 2, 3, seed=1)
+    teacher[0, 4, 1, 1] = torch.nan
+    pixels = Pixels(student, teacher, size=size)
+    broken = enlarged(teacher, size)[0].isnan().any(0)
+    for truth in range(5):
+        ground_truth = torch.where(broken, truth, 255).to(torch.uint8).unsqueeze(0)
+        found = run(pixels._replace(ground_truth=ground_truth))
+        assert found.sums[6:].tolist() == [int(broken.sum())] * 2

@@ -71,86 +71,93 @@ const T* shifted(const T* start, int64_t by) {
 
 using namespace fpl;
 
+// All return what `status_of` does.
 extern "C" {
 
 // The summed form. Maps are [images, pixels]; null: no second teacher, weight map, restriction, ground truth, gradient.
-void fpl_summed(const Settings* settings, int64_t images, int64_t pixels, const Logits* student, const Logits* teacher,
-                const Logits* second, const uint8_t* inside, const float* weight_map, const uint8_t* counted,
-                const uint8_t* ground_truth, float scale, int32_t cross_entropy, const Logits* gradient, double* sums,
-                int64_t* histogram) {
-  const Settings& s = *settings;
-  if (gradient) ask_for_large_pages(*gradient, images * s.classes * pixels);
-  sum_units(s, count_strips(images, pixels), sums, histogram, [&](int64_t strip, Buffers& buffers, Totals& totals) {
-    for_tiles_of_strip(strip, pixels, [&](const Place& p) {
-      const int64_t at = p.image * pixels + p.first;
-      alignas(64) float factor[TILE];
-      load_teachers(*teacher, second, shifted(inside, at), s, p, buffers.t);
-      load_at(*student, s, p, buffers.z);
-      if (weight_map)
-        for (int64_t l = 0; l < p.count; ++l) factor[l] = scale * weight_map[at + l];
-      TileInput input{p.count,
-                      weight_map ? factor : nullptr,
-                      scale,
-                      shifted(weight_map, at),
-                      shifted(counted, at),
-                      shifted(ground_truth, at)};
-      work_on_tile(s, buffers, input, totals, gradient != nullptr, cross_entropy != 0);
-      if (gradient) store_tile(*gradient, p.image, p.first, s.classes, p.count, buffers.z);
+int32_t fpl_summed(const Settings* settings, int64_t images, int64_t pixels, const Logits* student,
+                   const Logits* teacher, const Logits* second, const uint8_t* inside, const float* weight_map,
+                   const uint8_t* counted, const uint8_t* ground_truth, float scale, int32_t cross_entropy,
+                   const Logits* gradient, double* sums, int64_t* histogram) {
+  return status_of([&] {
+    const Settings& s = *settings;
+    if (gradient) ask_for_large_pages(*gradient, images * s.classes * pixels);
+    sum_units(s, count_strips(images, pixels), sums, histogram, [&](int64_t strip, Buffers& buffers, Totals& totals) {
+      for_tiles_of_strip(strip, pixels, [&](const Place& p) {
+        const int64_t at = p.image * pixels + p.first;
+        alignas(64) float factor[TILE];
+        load_teachers(*teacher, second, shifted(inside, at), s, p, buffers.t);
+        load_at(*student, s, p, buffers.z);
+        if (weight_map)
+          for (int64_t l = 0; l < p.count; ++l) factor[l] = scale * weight_map[at + l];
+        TileInput input{p.count,
+                        weight_map ? factor : nullptr,
+                        scale,
+                        shifted(weight_map, at),
+                        shifted(counted, at),
+                        shifted(ground_truth, at)};
+        work_on_tile(s, buffers, input, totals, gradient != nullptr, cross_entropy != 0);
+        if (gradient) store_tile(*gradient, p.image, p.first, s.classes, p.count, buffers.z);
+      });
     });
   });
 }
 
 // The mapped form, all maps [images, pixels]: loss, weight, K, and of the last positive the teacher's logit and the
 // class, from which `fpl_mapped_gradient` knows the others.
-void fpl_mapped(const Settings* settings, int64_t images, int64_t pixels, const Logits* student, const Logits* teacher,
-                float* loss, float* weight, int64_t* k, float* value, int32_t* index) {
-  const Settings& s = *settings;
-  for_units(s, count_strips(images, pixels), [&](int64_t strip, Buffers& buffers, int64_t) {
-    for_tiles_of_strip(strip, pixels, [&](const Place& p) {
-      alignas(64) float losses[TILE], weights[TILE], ks[TILE], values[TILE];
-      alignas(64) int32_t indices[TILE];
-      load_at(*teacher, s, p, buffers.t);
-      load_at(*student, s, p, buffers.z);
-      for (int64_t g = 0; g < p.count; g += LANES) {
-        const Chosen chosen = choose(s, buffers.t, buffers.rest, g);
-        const Sums sums = split((int32_t)s.classes, buffers.t, buffers.z, g, chosen.value, chosen.index, false);
-        put(losses + g, loss_of(sums, is_known(chosen)));
-        put(weights + g, adaptive_weight(s, chosen));
-        put(ks + g, chosen.k);
-        put(values + g, chosen.value);
-        put(indices + g, chosen.index);
-      }
-      const int64_t to = p.image * pixels + p.first;
-      std::memcpy(loss + to, losses, sizeof(float) * p.count);
-      std::memcpy(weight + to, weights, sizeof(float) * p.count);
-      std::memcpy(value + to, values, sizeof(float) * p.count);
-      std::memcpy(index + to, indices, sizeof(int32_t) * p.count);
-      for (int64_t l = 0; l < p.count; ++l) k[to + l] = (int64_t)ks[l];
+int32_t fpl_mapped(const Settings* settings, int64_t images, int64_t pixels, const Logits* student,
+                   const Logits* teacher, float* loss, float* weight, int64_t* k, float* value, int32_t* index) {
+  return status_of([&] {
+    const Settings& s = *settings;
+    for_units(s, count_strips(images, pixels), [&](int64_t strip, Buffers& buffers, int64_t) {
+      for_tiles_of_strip(strip, pixels, [&](const Place& p) {
+        alignas(64) float losses[TILE], weights[TILE], ks[TILE], values[TILE];
+        alignas(64) int32_t indices[TILE];
+        load_at(*teacher, s, p, buffers.t);
+        load_at(*student, s, p, buffers.z);
+        for (int64_t g = 0; g < p.count; g += LANES) {
+          const Chosen chosen = choose(s, buffers.t, buffers.rest, g);
+          const Sums sums = split((int32_t)s.classes, buffers.t, buffers.z, g, chosen.value, chosen.index, false);
+          put(losses + g, loss_of(sums, is_known(chosen)));
+          put(weights + g, adaptive_weight(s, chosen));
+          put(ks + g, chosen.k);
+          put(values + g, chosen.value);
+          put(indices + g, chosen.index);
+        }
+        const int64_t to = p.image * pixels + p.first;
+        std::memcpy(loss + to, losses, sizeof(float) * p.count);
+        std::memcpy(weight + to, weights, sizeof(float) * p.count);
+        std::memcpy(value + to, values, sizeof(float) * p.count);
+        std::memcpy(index + to, indices, sizeof(int32_t) * p.count);
+        for (int64_t l = 0; l < p.count; ++l) k[to + l] = (int64_t)ks[l];
+      });
     });
   });
 }
 
 // Gradient of SUM upstream * loss; `value` and `index` are those of `fpl_mapped`.
-void fpl_mapped_gradient(const Settings* settings, int64_t images, int64_t pixels, const Logits* student,
-                         const Logits* teacher, const float* value, const int32_t* index, const float* upstream,
-                         const Logits* gradient) {
-  const Settings& s = *settings;
-  ask_for_large_pages(*gradient, images * s.classes * pixels);
-  for_units(s, count_strips(images, pixels), [&](int64_t strip, Buffers& buffers, int64_t) {
-    for_tiles_of_strip(strip, pixels, [&](const Place& p) {
-      alignas(64) int32_t indices[TILE];
-      const int64_t from = p.image * pixels + p.first;
-      std::memcpy(indices, index + from, sizeof(int32_t) * p.count);
-      for (int64_t l = p.count; l % LANES; ++l) indices[l] = (int32_t)s.classes - 1;
-      load_at(*teacher, s, p, buffers.t);
-      load_at(*student, s, p, buffers.z);
-      for (int64_t g = 0; g < p.count; g += LANES) {
-        const F last = some(value + from, g, p.count);
-        const Sums sums = split((int32_t)s.classes, buffers.t, buffers.z, g, last, fpl::at(indices + g), true);
-        const F total = slope_of(sums, last == last) * some(upstream + from, g, p.count);
-        finish_gradient((int32_t)s.classes, buffers.z, g, sums, total);
-      }
-      store_tile(*gradient, p.image, p.first, s.classes, p.count, buffers.z);
+int32_t fpl_mapped_gradient(const Settings* settings, int64_t images, int64_t pixels, const Logits* student,
+                            const Logits* teacher, const float* value, const int32_t* index, const float* upstream,
+                            const Logits* gradient) {
+  return status_of([&] {
+    const Settings& s = *settings;
+    ask_for_large_pages(*gradient, images * s.classes * pixels);
+    for_units(s, count_strips(images, pixels), [&](int64_t strip, Buffers& buffers, int64_t) {
+      for_tiles_of_strip(strip, pixels, [&](const Place& p) {
+        alignas(64) int32_t indices[TILE];
+        const int64_t from = p.image * pixels + p.first;
+        std::memcpy(indices, index + from, sizeof(int32_t) * p.count);
+        for (int64_t l = p.count; l % LANES; ++l) indices[l] = (int32_t)s.classes - 1;
+        load_at(*teacher, s, p, buffers.t);
+        load_at(*student, s, p, buffers.z);
+        for (int64_t g = 0; g < p.count; g += LANES) {
+          const F last = some(value + from, g, p.count);
+          const Sums sums = split((int32_t)s.classes, buffers.t, buffers.z, g, last, fpl::at(indices + g), true);
+          const F total = slope_of(sums, last == last) * some(upstream + from, g, p.count);
+          finish_gradient((int32_t)s.classes, buffers.z, g, sums, total);
+        }
+        store_tile(*gradient, p.image, p.first, s.classes, p.count, buffers.z);
+      });
     });
   });
 }

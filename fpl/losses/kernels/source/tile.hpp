@@ -19,7 +19,8 @@
 #pragma once
 
 #include <atomic>
-#include <system_error>
+#include <exception>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -117,7 +118,8 @@ inline void work_on_tile(const Settings& s, Buffers& buffers, const TileInput& i
     const bool several = any(use & (chosen.k > 1.0f));
     if (input.ground_truth) count_impurity(s, t, g, input, use, chosen, totals);
     F other = all(0.0f);
-    if (cross_entropy && several) other = cross_entropy_of(classes, t, z, g, chosen.top);
+    if (cross_entropy && several)
+      other = known ? cross_entropy_of(classes, t, z, g, chosen.top) : all(NOT_A_NUMBER);
     const Sums sums = split(classes, t, z, g, chosen.value, chosen.index, gradient);
     const F loss = loss_of(sums, known), weight = adaptive_weight(s, chosen), product = loss * weight;
     if (gradient) {
@@ -144,23 +146,43 @@ inline void work_on_tile(const Settings& s, Buffers& buffers, const TileInput& i
 }
 
 // Calls work(unit, buffers, thread) for every unit, in no fixed order.
+//
+// An exception must not leave a thread, nor the function while threads run: that ends the process. One that a unit
+// throws, for want of memory, is thrown again when all have come to their end.
 template <class Work>
 void for_units(const Settings& s, int64_t units, Work work) {
   const int64_t threads = std::max<int64_t>(1, std::min<int64_t>(s.threads, units));
   std::atomic<int64_t> next{0};
+  std::atomic<bool> failed{false};
   auto part = [&](int64_t thread) {
-    Buffers buffers(s.classes);
-    for (int64_t unit; (unit = next.fetch_add(1)) < units;) work(unit, buffers, thread);
+    try {
+      Buffers buffers(s.classes);
+      for (int64_t unit; (unit = next.fetch_add(1)) < units;) work(unit, buffers, thread);
+    } catch (...) {
+      failed = true, next = units;
+    }
   };
   std::vector<std::thread> others;
-  others.reserve(threads);
   try {
+    others.reserve(threads);
     for (int64_t thread = 1; thread < threads; ++thread) others.emplace_back(part, thread);
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     // No more threads are to be had: those that run share the work.
   }
   part(0);
   for (auto& other : others) other.join();
+  if (failed) throw std::bad_alloc();
+}
+
+// What a function that Python calls returns: 0 when `work` is done, 1 where there was no memory for it.
+template <class Work>
+int32_t status_of(Work work) {
+  try {
+    work();
+  } catch (const std::exception&) {
+    return 1;
+  }
+  return 0;
 }
 
 // Calls work(unit, buffers, totals) for every unit and adds the totals up.

@@ -152,14 +152,7 @@ void store_shared(int64_t classes, const Upsampled& u, const float* shared) {
         store_row(u.gradient.cells, u.gradient.place(image, c, row, 0), u.columns, shared);
 }
 
-}  // namespace
-
-extern "C" {
-
-// The summed form. `sums` [SUMS], `histogram` [classes] and the gradient are overwritten.
-void fpl_summed_upsampled(const Settings* settings, const Upsampled* upsampled, double* sums, int64_t* histogram) {
-  const Settings& s = *settings;
-  const Upsampled& u = *upsampled;
+void sum_upsampled(const Settings& s, const Upsampled& u, double* sums, int64_t* histogram) {
   const bool gradient = u.gradient.cells.data != nullptr;
   const Axis rows(u.rows, u.height), columns(u.columns, u.width);
   const int64_t strips = count_strips(u);
@@ -181,5 +174,15 @@ void fpl_summed_upsampled(const Settings* settings, const Upsampled* upsampled, 
   if (gradient) store_shared(s.classes, u, shared.data());
   for (int i = 0; i < SUMS; ++i) sums[i] += odd_sums[i];
   for (int64_t c = 0; c < s.classes; ++c) histogram[c] += odd_histogram[c];
+}
+
+}  // namespace
+
+extern "C" {
+
+// The summed form. `sums` [SUMS], `histogram` [classes] and the gradient are overwritten. Returns what `status_of`
+// does.
+int32_t fpl_summed_upsampled(const Settings* settings, const Upsampled* upsampled, double* sums, int64_t* histogram) {
+  return status_of([&] { sum_upsampled(*settings, *upsampled, sums, histogram); });
 }
 }
