@@ -132,3 +132,22 @@ def test_cross_entropy_with_a_broken_teacher_is_no_number(kind: str, value: floa
     assert term.statistics["cross_entropy_sum"].isnan()
     assert term.cross_entropy is not None
     assert term.cross_entropy.isnan()
+
+
+@pytest.mark.parametrize("kind", ["ce", "fpl"])
+@pytest.mark.parametrize("diagnosed", [False, True])
+def test_statistics_of_watched_pixels_are_those_of_a_loss_on_them_alone(kind: str, diagnosed: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    student, teacher = (2 * torch.randn(4, 5, 6, 7, generator=generator) for _ in range(2))
+    truth = torch.randint(0, 6, (4, 6, 7), generator=generator).to(torch.uint8)
+    watched = torch.zeros(4, 6, 7, dtype=torch.bool)
+    watched[2:] = True
+    slot = PixelLoss(kind)
+    slot.collect, slot.diagnose = True, diagnosed
+    term = slot(student, teacher, ground_truth=truth, watched=watched)
+    torch.testing.assert_close(term.value, PixelLoss(kind)(student, teacher).value)
+    alone = slot(student[2:], teacher[2:], ground_truth=truth[2:]).statistics
+    assert term.statistics["pixels"] == 2 * 6 * 7
+    for name, value in term.statistics.items():
+        torch.testing.assert_close(value.double(), alone[name].double(), rtol=1e-6, atol=1e-9)
+    assert ("impure_pixels" in term.statistics or "case_pixels" in term.statistics) == diagnosed
