@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fpl.losses.kernels import contract
+from fpl.losses.kernels import contract, memory
 from fpl.losses.kernels.build import BuildError, build, load
 from fpl.losses.kernels.contract import SUMS, Mapped, Pixels, Summed
 
@@ -165,7 +165,7 @@ def summed(
     weight_map = as_map(pixels.weight_map, torch.float32)
     counted = as_map(pixels.counted, torch.bool)
     ground_truth = as_map(pixels.ground_truth, torch.uint8)
-    written = addressable(torch.empty_like(student)) if gradient else None
+    written = addressable(memory.empty_like(student)) if gradient else None
     sums = torch.empty(len(SUMS), dtype=torch.float64, device="cpu")
     histogram = torch.empty(settings.classes, dtype=torch.int64, device="cpu")
     library().fpl_summed(
@@ -211,7 +211,7 @@ def mapped_gradient(
     student, teacher = addressable(student), addressable(teacher)
     value, index = state
     upstream = upstream.detach().to(torch.float32).contiguous()
-    gradient = addressable(torch.empty_like(student))
+    gradient = addressable(memory.empty_like(student))
     library().fpl_mapped_gradient(
         ctypes.byref(c_settings(settings)),
         *_counts(student),

@@ -2,24 +2,7 @@
 
 #include "tile.hpp"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 namespace fpl {
-
-// A gradient is written to fresh memory, which comes in pages of 4 KiB: the first touch of each took a fifth of the
-// whole time. Where the system allows it, they are asked for in pages of 2 MiB. Advice only: nothing depends on it.
-inline void ask_for_large_pages(const Logits& gradient, int64_t numbers) {
-#if defined(__linux__)
-  constexpr uintptr_t PAGE = uintptr_t(2) << 20;
-  const uintptr_t start = (uintptr_t)gradient.data, end = start + numbers * (gradient.kind == FLOAT32 ? 4 : 2);
-  const uintptr_t from = (start + PAGE - 1) / PAGE * PAGE, to = end / PAGE * PAGE;
-  if (from < to) madvise((void*)from, to - from, MADV_HUGEPAGE);
-#else
-  (void)gradient, (void)numbers;
-#endif
-}
 
 // Tiles that a thread takes at once.
 constexpr int64_t STRIP = 8;
@@ -81,7 +64,6 @@ int32_t fpl_summed(const Settings* settings, int64_t images, int64_t pixels, con
                    const Logits* gradient, double* sums, int64_t* histogram) {
   return status_of([&] {
     const Settings& s = *settings;
-    if (gradient) ask_for_large_pages(*gradient, images * s.classes * pixels);
     sum_units(s, count_strips(images, pixels), sums, histogram, [&](int64_t strip, Buffers& buffers, Totals& totals) {
       for_tiles_of_strip(strip, pixels, [&](const Place& p) {
         const int64_t at = p.image * pixels + p.first;
@@ -141,7 +123,6 @@ int32_t fpl_mapped_gradient(const Settings* settings, int64_t images, int64_t pi
                             const Logits* gradient) {
   return status_of([&] {
     const Settings& s = *settings;
-    ask_for_large_pages(*gradient, images * s.classes * pixels);
     for_units(s, count_strips(images, pixels), [&](int64_t strip, Buffers& buffers, int64_t) {
       for_tiles_of_strip(strip, pixels, [&](const Place& p) {
         alignas(64) int32_t indices[TILE];
