@@ -10,7 +10,7 @@ SCALE ?= mini
 help:
 	@echo "make setup       virtual environment in $(VENV) with everything for development"
 	@echo "make test        ruff, mypy and all tests"
-	@echo "make reproduce   every table of the paper at SCALE=$(SCALE), from drawn data; continues where it was stopped"
+	@echo "make reproduce   every table and figure of the paper at SCALE=$(SCALE), from drawn data; continues where it was stopped"
 	@echo "make tables      print the tables of results/$(SCALE) without training anything"
 	@echo "make format      let ruff format the code"
 	@echo "make clean       remove the environment, drawn data and the runs of scale mini"
@@ -39,6 +39,7 @@ format: setup
 reproduce: setup
 	$(BIN)/fpl reproduce noise --scale $(SCALE) --data-root $(DATA)
 	$(BIN)/fpl reproduce --scale $(SCALE) --data-root $(DATA)
+	$(BIN)/fpl figures --scale $(SCALE)
 
 tables: setup
 	$(BIN)/fpl tables --scale $(SCALE)

@@ -44,3 +44,16 @@ def test_frames_fit_together(names: dict[str, Any]) -> None:
     for frame in (results.history, results.classes, results.fuzziness):
         assert set(frame["run_id"]) <= set(runs["run_id"])
     assert isinstance(results.failures, pd.DataFrame) and results.failures.empty
+
+
+MARKS = {"holds": "✓", "does not hold": "✗", "not run": "–"}
+
+
+def test_claims_are_those_of_the_committed_results() -> None:
+    text = (ROOT / "README.md").read_text().partition("## The paper's figures")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| (.+?) \| (.+) \| ([✓✗–]) \| ([✓✗–]) \|$", text, re.MULTILINE)
+    mini, camvid = (pd.read_csv(ROOT / "results" / scale / "figures" / "claims.csv") for scale in ("mini", "camvid"))
+    assert [row[0] for row in listed] == list(mini["number"])
+    assert [row[1].replace("\\|", "|") for row in listed] == list(mini["says"])
+    for column, frame in ((2, mini), (3, camvid)):
+        assert [row[column] for row in listed] == [MARKS[state] for state in frame["state"]]

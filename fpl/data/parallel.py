@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from multiprocessing.synchronize import Event
@@ -18,6 +20,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Report = Callable[[int, int], None]
 """Called with the number of items done and of all items."""
+
+# Seconds after which Ctrl-C is noticed at the latest.
+POLL = 0.2
 
 
 def core_count() -> int:
@@ -73,13 +78,24 @@ def _in_pool(
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(stop,))
+    # Not `as_completed`: it cannot be left for a moment to look for an interrupt.
+    finished: queue.SimpleQueue[Future[list[Result]]] = queue.SimpleQueue()
     try:
-        with _interrupts_held_back():
-            futures: dict[Future[list[Result]], int] = {
-                executor.submit(_call, function, items): index for index, items in enumerate(chunks)
-            }
-        for future in as_completed(futures):
-            yield futures.pop(future), future.result()
+        with _interrupts_when_asked() as check:
+            with _interrupts_held_back():
+                futures: dict[Future[list[Result]], int] = {
+                    executor.submit(_call, function, items): index for index, items in enumerate(chunks)
+                }
+            for future in futures:
+                future.add_done_callback(finished.put)
+            while futures:
+                check()
+                try:
+                    future = finished.get(timeout=POLL)
+                except queue.Empty:
+                    continue
+                yield futures.pop(future), future.result()
+            check()
     except BrokenProcessPool as error:
         raise FplError(
             f"one of {workers} worker processes was killed", hint="was memory short? fewer --workers need less of it"
@@ -107,6 +123,32 @@ _stop: Event | None = None
 def _begin(stop: Event) -> None:
     global _stop
     _stop = stop
+
+
+@contextmanager
+def _interrupts_when_asked() -> Iterator[Callable[[], None]]:
+    """Ctrl-C has its effect where the given function is called, and nowhere else.
+
+    Anywhere else it could leave a lock locked that the pool's own thread waits for, and the pool would never end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None  # Python never interrupts other threads
+        return
+    held: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def check() -> None:
+        if held and callable(before):
+            before(held.pop(), None)
+
+    # What ignores it goes on ignoring it.
+    if callable(before):
+        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        yield check
+    finally:
+        if callable(before):
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
