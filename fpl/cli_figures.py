@@ -27,7 +27,7 @@ def figures(
     """Draw the paper's figures from results that are there, as PNG, PDF and CSV; nothing is trained."""
     from fpl.config.campaign import load_campaign
     from fpl.config.figure import FIGURES, load_figures
-    from fpl.report.claims import check_claims, count_text, write_claims
+    from fpl.report.claims import check_claims, count_text, scale_note, write_claims
     from fpl.report.figures import FOLDER, prepare, write_figures
     from fpl.store.read import load_results
 
@@ -49,6 +49,6 @@ def figures(
     if any(item.gap.startswith("not run") for item in prepared if item.figure.name in wanted):
         print(f"runs made so are in runs/{campaign.scale_name}: --results names that folder")
     verdicts = [verdict for item in prepared for verdict in check_claims(item.figure, item.source)]
-    write_claims(target, verdicts)
+    write_claims(target, verdicts, scale_note(campaign))
     print(count_text(verdicts))
     print(f"{len(paths)} of {len(wanted)} figures, with PDF, CSV, captions and claims, in {target}")

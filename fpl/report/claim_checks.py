@@ -245,7 +245,7 @@ def above_series(source: Source, quantity: str, base: str, window: Window = "las
         return not_run(f"no finished run that logged it of {', '.join(absent)}")
     if base not in found or len(found) < 2:
         return not_run(f"{base} and another series are needed")
-    listed = ", ".join(f"{item.label}: {text_of(quantity, found[item.cell.name].value)}" for item in source.found)
+    listed = ", ".join(f"{item.cell.name}: {text_of(quantity, found[item.cell.name].value)}" for item in source.found)
     sets = ", ".join(sorted({item.cell.configs[0].data.dataset for item in source.found}))
     return decided(
         all(mean.value > found[base].value for name, mean in found.items() if name != base),

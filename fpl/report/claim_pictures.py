@@ -72,7 +72,7 @@ def uncertain_on_objects(source: Source) -> Outcome:
 def background_certain(source: Source) -> Outcome:
     """Whether K is 1 in the background. For data with a background class (0), that is VOC.
 
-    Rule: of all images at all stages that were kept, more than half of the background has K = 1.
+    Rule: over all images and stages that were kept together, more than half of the background has K = 1.
     """
     if not _has_background(source):
         return not_run(NO_BACKGROUND)
@@ -88,7 +88,7 @@ def background_certain(source: Source) -> Outcome:
         return no_values(source)
     share = certain / pixels
     return decided(
-        share > 0.5, f"K = 1 in {_percent(share)} of the background at all stages; {_amount(source, images)}"
+        share > 0.5, f"K = 1 in {_percent(share)} of the background over all stages together; {_amount(source, images)}"
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from fpl.config.campaign import Campaign
 from fpl.config.figure import Claim, Figure, Series
 from fpl.errors import FplError
 from fpl.files import write_atomic
@@ -147,15 +148,29 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
     return "\n\n".join([*parts, READING]) + "\n"
 
 
+def scale_note(campaign: Campaign) -> list[str]:
+    """What runs of this scale can and cannot show; nothing for one that measures what the paper does."""
+    if campaign.comparable:
+        return []
+    shown = campaign.scale.shown
+    notes = [f"Runs at scale {campaign.scale_name}, {len(campaign.seeds)} per setting (by seed)."]
+    if proves := shown.get("proves"):
+        notes.append(f"They can show {proves}.")
+    if proves_not := shown.get("proves_not"):
+        notes.append(f"They cannot show {proves_not}: what is said of a final mIoU holds of these runs and no further.")
+    return [" ".join(notes)]
+
+
 def claims_frame(verdicts: Sequence[Verdict]) -> pd.DataFrame:
     """One row a claim: `figure`, `number`, `name`, `state`, `says`, `source`, `numbers`."""
     columns = ["figure", "number", "name", "state", "says", "source", "numbers"]
     return pd.DataFrame([[getattr(verdict, name) for name in columns] for verdict in verdicts], columns=columns)
 
 
-def write_claims(folder: Path, verdicts: Sequence[Verdict]) -> None:
-    """Write `claims.md` and `claims.csv`."""
-    write_atomic(folder / f"{NAME}.md", f"# Claims\n\n{claims_markdown(verdicts)}".encode())
+def write_claims(folder: Path, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> None:
+    """Write `claims.md`, with what is to be known about the scale on top, and `claims.csv`."""
+    head = "".join(f"{escape(note)}\n\n" for note in notes)
+    write_atomic(folder / f"{NAME}.md", f"# Claims\n\n{head}{claims_markdown(verdicts)}".encode())
     csv = claims_frame(verdicts).to_csv(index=False, lineterminator="\n")
     write_atomic(folder / f"{NAME}.csv", csv.encode())
 

@@ -31,7 +31,7 @@ GREY = "#c9ccd1"
 # K = 1, 2, 3, >= 4, from light to dark, so that they also differ in print without color.
 K_COLORS = ("#f1eee4", "#f0b440", "#d55e00", "#4b1750")
 K_LABELS = ("K = 1", "K = 2", "K = 3", "K ≥ 4")
-SCORE_TITLES = ("$R^v$ (vanilla)", "$R^f$ (FPL)")
+SCORE_TITLES = ("$R^v$ (cross-entropy)", "$R^f$ (FPL)")
 # Who errs at a pixel: nobody, the baseline alone, FPL alone, both. After Okabe and Ito (2008).
 ERROR_COLORS = ("#f1f1f1", "#e69f00", "#0072b2", "#303030")
 # Classes, the most frequent of a figure first: those after Okabe and Ito, then Tol's muted (2021) and further ones.

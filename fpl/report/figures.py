@@ -130,7 +130,7 @@ def captions(prepared: Sequence[Prepared]) -> str:
     """The captions of figures as Markdown, with what is missing."""
     parts = ["# Figures\n"]
     for item in prepared:
-        text = item.caption if item.paint is not None else f"Not drawn. {item.gap}"
+        text = item.caption if item.paint is not None else f"Not drawn: {item.gap}"
         parts.append(f"**{item.figure.figure.number}** (`{item.figure.name}`; {item.figure.about.source}). {text}\n")
     return "\n".join(parts)
 

@@ -154,7 +154,7 @@ def test_score_maps() -> None:
     figure, pixels = painted(paint_score_maps, score_run())
     assert [axes.get_title() for axes in figure.axes[:3]] == [
         "image",
-        "$R^v$ (vanilla)\nstep 200, 100 % of training",
+        "$R^v$ (cross-entropy)\nstep 200, 100 % of training",
         "$R^f$ (FPL)\nstep 200, 100 % of training",
     ]
     for chart in (1, 2):
