@@ -222,7 +222,8 @@ def test_entropy_of_other_runs_than_those_of_the_figure(tmp_path: Path) -> None:
     found = world.verdict("curve.t99.few", "above_series", **claim)
     # (3 * 0.2 + 1 * 1.0) / 4 = 0.4 below 0.5.
     assert found.state == "holds"
-    assert found.numbers.startswith("mean entropy on synthetic_city: curve.t75.few: 0.500, curve.t90.few: 0.400; 2 runs")
+    means = "curve.t75.few: 0.500, curve.t90.few: 0.400"
+    assert found.numbers.startswith(f"mean entropy on synthetic_city: {means}; 2 runs")
     # Two of three are not all.
     some = {**claim, "series": ["curve.t75.few", "curve.t95.few", RUN]}
     assert world.verdict("curve.t99.few", "above_series", **some).state == "not run"
