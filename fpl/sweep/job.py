@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TextIO
 import torch
 
 from fpl.config.compose import validate
+from fpl.config.defaults import DIAGNOSE_EVERY
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
@@ -24,7 +25,7 @@ from fpl.sweep.places import Places
 from fpl.sweep.prepare import pin
 from fpl.text import timestamp
 from fpl.train.runtime import Verdict
-from fpl.train.state import DIAGNOSE_EVERY, LoopOptions
+from fpl.train.state import LoopOptions
 
 Status = Literal["done", "failed", "stopped"]
 

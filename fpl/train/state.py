@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fpl.config.defaults import DIAGNOSE_EVERY as DIAGNOSE_EVERY
+from fpl.config.defaults import DIAGNOSE_EVERY
 from fpl.config.identity import digest
 from fpl.config.schema import RunConfig
 from fpl.models import WeightsReport

@@ -92,18 +92,7 @@ def expect(pixels: Pixels, scale: float, weights_of: str = "float32", **keywords
 def compute(
     pixels: Pixels, scale: float = 1.0, cross_entropy: bool = True, gradient: bool = True, **keywords: Any
 ) -> Summed:
-    chosen = {
-        "threshold": 0.9,
-        "strategy": "n-1",
-        "weight": "concave",
-        "curvature": 50.0,
-        "fidelity": "paper",
-        "fixed_k": 2,
-        "ratio": 0.5,
-        "progress": 0.0,
-        "convex_coefficient": None,
-    } | keywords
-    settings = make_settings(pixels.student.shape[1], Rules(**chosen))
+    settings = make_settings(pixels.student.shape[1], Rules(**keywords))
     return summed_upsampled(settings, pixels, scale=torch.tensor(scale), cross_entropy=cross_entropy, gradient=gradient)
 
 
