@@ -131,7 +131,7 @@ def train(
 def pretrain(
     network: Annotated[Literal["tiny"], typer.Argument(help="Which backbone.")],
     weights: Annotated[Path, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")],
-    width: Annotated[int, typer.Option(min=1, help="model.tiny_width.")] = 16,
+    width: Annotated[int, typer.Option(min=8, help="model.tiny_width.")] = 16,
     depth: Annotated[int, typer.Option(min=1, help="model.tiny_depth.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, other weights.")] = 0,
 ) -> None:

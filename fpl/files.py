@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,12 @@ def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object]) -> N
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, 64 hex digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,16 +11,17 @@ from fpl.config.layers import flatten
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 
-# Raised when the meaning of a key changes: results of the old meaning must not answer for the new one.
-SCHEMA_VERSION = 1
+# Raised when the arithmetic of training or evaluation changes, or the meaning of a key: results of the old one must not
+# answer for the new one. `tests/train/test_arithmetic.py` fails when that was forgotten.
+ARITHMETIC = 2
 
 # Filled in from the data at hand: they pin a run to its inputs and are no part of its recipe.
-PINS = ("data.version", "data.split.labeled", "data.split.unlabeled", "model.pretrained_sha256")
+PINS = ("data.version", "data.contents", "data.split.labeled", "data.split.unlabeled", "model.pretrained_sha256")
 
 
 def canonical(config: RunConfig) -> str:
     """The configuration as JSON with sorted keys: equal text means equal run."""
-    tree = {"schema": SCHEMA_VERSION, **config.model_dump(mode="json")}
+    tree = {"arithmetic": ARITHMETIC, **config.model_dump(mode="json")}
     return json.dumps(tree, sort_keys=True, separators=(",", ":"))
 
 
@@ -35,7 +36,7 @@ def recipe_digest(tree: Mapping[str, Any]) -> str:
     Args:
         tree: `RunConfig.model_dump(mode="json")`, or the JSON of `canonical` as nested tables.
     """
-    flat = {"schema": SCHEMA_VERSION, **{key: value for key, value in flatten(tree).items() if key not in PINS}}
+    flat = {"arithmetic": ARITHMETIC, **{key: value for key, value in flatten(tree).items() if key not in PINS}}
     return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from fpl.config.methods import AelConfig
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Order
+from fpl.data.contents import data_contents, data_version
 from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Images, read_size
-from fpl.data.spec import IGNORE, DatasetSpec, data_version
+from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.data.splits import Split, check_split
 from fpl.data.validation import check_validation_files
 from fpl.errors import FplError
@@ -83,18 +84,29 @@ def check_data(
     return warnings
 
 
-def pin_data(config: RunConfig, spec: DatasetSpec, root: Path) -> RunConfig:
-    """Fill in what the run is measured on; another drawing or validation list makes another run.
+def pin_data(config: RunConfig, spec: DatasetSpec, root: Path, split: Split | None = None) -> RunConfig:
+    """Fill in what the run is measured on and learns from; another drawing, list, label or image makes another run.
+
+    Args:
+        config: The run.
+        spec: Its data set.
+        root: Root of the data set.
+        split: Its split; None pins what it is measured on alone.
 
     Raises:
-        FplError: The configuration pins another version than the one at `root`.
+        FplError: The configuration pins another version or other contents than those at `root`.
     """
-    version = data_version(spec, root)
-    if config.data.version not in (None, version):
-        raise FplError(
-            f"data.version pins {config.data.version}, the data on disk are {version}",
-            where=str(root),
-            hint="another drawing or validation list gives another score: restore the data that the configuration was "
-            "made for, or drop the pinned version",
-        )
-    return config.model_copy(update={"data": config.data.model_copy(update={"version": version})})
+    found = {"version": data_version(spec, root)}
+    if split is not None:
+        found["contents"] = data_contents(spec, root, split)
+    for key, digest in found.items():
+        pinned = getattr(config.data, key)
+        if pinned not in (None, digest):
+            what = "validation images, labels or drawing" if key == "version" else "training images or labels"
+            raise FplError(
+                f"data.{key} pins {pinned}, the data on disk are {digest}",
+                where=str(root),
+                hint=f"other {what} give another score: restore the data that the configuration was made for, or drop "
+                "the pinned value",
+            )
+    return config.model_copy(update={"data": config.data.model_copy(update=found)})

@@ -6,7 +6,6 @@ A new data set is one more `DatasetSpec` in `SPECS`.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,8 @@ from fpl.errors import FplError
 
 # A drawn data set records its parameters, and with them how many images it has, in this file of its root.
 DRAWING_RECORD = "drawing.json"
+# Its entry that names the code that drew: no part of what was drawn.
+DRAWING_CODE = "code"
 
 
 @dataclass(frozen=True)
@@ -145,14 +146,6 @@ class DatasetSpec:
         if not isinstance(record.get("train"), int) or not isinstance(record.get("validation"), int):
             raise FplError("no record of a drawing", where=str(root / DRAWING_RECORD), hint="draw the set again")
         return {"train": record["train"], "val": record["validation"]}
-
-
-def data_version(spec: DatasetSpec, root: Path) -> str:
-    """What is measured on: 16 hex digits of the SHA-256 of the validation ids and of a drawn set's parameters."""
-    record = root / DRAWING_RECORD
-    drawing = record.read_text(encoding="utf-8") if record.is_file() else ""
-    # The order of validation images changes no score.
-    return hashlib.sha256("\n".join([drawing, *sorted(spec.list_ids(root, "val"))]).encode()).hexdigest()[:16]
 
 
 # A trainIds file never holds these; a file of labelIds nearly always does.

@@ -5,9 +5,7 @@ An image is a function of seed, part, number, size and separation alone.
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fpl.data.lists import read_record
+from fpl.data.drawing import Progress, draw_tree
 from fpl.data.objects import class_schedule, draw_objects, voc_colours
 from fpl.data.scene import draw_scene
-from fpl.data.spec import DRAWING_RECORD
 from fpl.errors import FplError
-
-# Raised when the drawing itself changes: results on other images are other results.
-DRAWING = 1
-VOC_DRAWING = 1
 
 CITY_SIZE, VOC_SIZE = (64, 128), (64, 64)
 CITY_COUNTS, VOC_COUNTS = (320, 100), (640, 150)
@@ -37,8 +30,6 @@ _CITIES = {
 _FRAME = 19
 _VOC_YEARS = {"train": 2008, "val": 2009}
 
-_Progress = Callable[[int, int], None]
-
 
 def draw_city(
     root: Path,
@@ -48,11 +39,9 @@ def draw_city(
     size: tuple[int, int] = CITY_SIZE,
     seed: int = 0,
     separation: float = 2.5,
-    progress: _Progress | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Draw street scenes with the 19 Cityscapes classes below `root`, unless they are there already.
-
-    The tree is drawn beside `root` and renamed when it is complete.
 
     Args:
         root: Root folder of the data set, usually `<data root>/synthetic_city`.
@@ -67,10 +56,9 @@ def draw_city(
         `root`.
 
     Raises:
-        FplError: `root` holds a tree with other parameters, or something else.
+        FplError: `root` holds a tree with other parameters, or one with changed files, or something else.
     """
     parameters = {
-        "drawing": DRAWING,
         "train": train,
         "validation": validation,
         "size": list(size),
@@ -84,7 +72,7 @@ def draw_city(
                 _draw_street(tree, part, number, size, seed, separation)
                 yield
 
-    return _draw_tree(root, parameters, draw, progress)
+    return draw_tree(root, parameters, draw, progress)
 
 
 def draw_voc(
@@ -96,7 +84,7 @@ def draw_voc(
     size: tuple[int, int] = VOC_SIZE,
     seed: int = 0,
     separation: float = 4.0,
-    progress: _Progress | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Draw object scenes with the 21 PASCAL VOC classes below `root`, unless they are there already.
 
@@ -117,12 +105,12 @@ def draw_voc(
         `root`.
 
     Raises:
-        FplError: `root` holds a tree with other parameters, or something else; or more clean than training images.
+        FplError: `root` holds a tree with other parameters, or one with changed files, or something else; or more clean
+            than training images.
     """
     if not 0 < clean <= train:
         raise FplError(f"{clean} clean images among {train} training images", hint=f"1 to {train} are possible")
     parameters = {
-        "drawing": VOC_DRAWING,
         "train": train,
         "clean": clean,
         "validation": validation,
@@ -151,48 +139,7 @@ def draw_voc(
         for name, ids in names.items():
             (folder / f"{name}.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
 
-    return _draw_tree(root, parameters, draw, progress)
-
-
-def _draw_tree(
-    root: Path, parameters: dict[str, object], draw: Callable[[Path], Iterator[None]], progress: _Progress | None
-) -> Path:
-    train, validation, size = parameters["train"], parameters["validation"], parameters["size"]
-    assert isinstance(train, int) and isinstance(validation, int) and isinstance(size, list)
-    if min(train, validation) < 1 or min(size) < 1:
-        raise FplError(f"nothing to draw: {parameters}", hint="at least one image per part and one pixel a side")
-    if _is_complete(root, parameters):
-        return root
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as temporary:
-        tree = Path(temporary) / "tree"
-        for done, _ in enumerate(draw(tree), start=1):
-            if progress is not None:
-                progress(done, train + validation)
-        (tree / DRAWING_RECORD).write_text(json.dumps(parameters, indent=2) + "\n", encoding="utf-8")
-        try:
-            tree.rename(root)
-        except OSError:
-            # Another process was faster, which is fine if it drew the same.
-            if not _is_complete(root, parameters):
-                raise
-    return root
-
-
-def _is_complete(root: Path, parameters: dict[str, object]) -> bool:
-    """Whether `root` holds exactly this drawing; refuses anything else in its place."""
-    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
-        return False
-    record = root / DRAWING_RECORD
-    if not record.is_file():
-        raise FplError("the folder holds something else than a drawn set", where=str(root), hint="use another folder")
-    found = read_record(record)
-    differing = [key for key in {**parameters, **found} if found.get(key) != parameters.get(key)]
-    if differing:
-        pairs = ", ".join(f"{key} = {found.get(key)} there, {parameters.get(key)} wanted" for key in differing)
-        hint = "delete the folder to draw it again, or use another data root"
-        raise FplError(f"a drawing with other parameters stands here: {pairs}", where=str(root), hint=hint)
-    return True
+    return draw_tree(root, parameters, draw, progress)
 
 
 def _draw_street(tree: Path, part: str, number: int, size: tuple[int, int], seed: int, separation: float) -> None:

@@ -16,11 +16,12 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from fpl.config.schema import ModelConfig
-from fpl.config.weights import RESNET_FILES, WEIGHTS_VARIABLE, weights_file_names
+from fpl.config.weights import CHECKSUM_SUFFIX, RESNET_FILES, WEIGHTS_VARIABLE, weights_file_names
 from fpl.errors import FplError
+from fpl.files import file_sha256
 from fpl.models.efficientnet import INSTALL_HINT
 from fpl.models.network import SegmentationNetwork
-from fpl.models.weights_file import STEM_NEEDED, backbone_names, file_sha256, read_state_dict, stem_problem
+from fpl.models.weights_file import STEM_NEEDED, backbone_names, read_state_dict, stem_problem
 
 PIN_HINT = "put the required file there, or correct model.pretrained_sha256"
 RANDOM_HINT = 'for random weights set model.pretrained = "none"'
@@ -130,6 +131,7 @@ def _choose(candidates: list[Path], pinned: str | None, hint: str = PIN_HINT) ->
     for path in candidates:
         digest = file_sha256(path)
         _check_name_suffix(path, digest)
+        _check_record(path, digest)
         if pinned is None or digest.startswith(pinned):
             return path, digest
         digests.append(digest)
@@ -148,6 +150,18 @@ def _check_name_suffix(path: Path, digest: str) -> None:
             f"SHA-256 is {digest}, but the file name promises {suffix[1]}...",
             where=str(path),
             hint="the file is damaged or misnamed: fetch it again",
+        )
+
+
+def _check_record(path: Path, digest: str) -> None:
+    # What the suite makes itself stands beside its checksum, as `sha256sum` writes it.
+    record = path.with_name(path.name + CHECKSUM_SUFFIX)
+    recorded = record.read_text(encoding="ascii", errors="replace").partition(" ")[0] if record.is_file() else digest
+    if recorded != digest:
+        raise FplError(
+            f"SHA-256 is {digest}, but {recorded} was recorded in {record.name} when the file was made",
+            where=str(path),
+            hint="the file has been changed or damaged: remove both, and it is made again",
         )
 
 

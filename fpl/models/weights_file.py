@@ -5,7 +5,6 @@ A file is only ever read as data (`weights_only=True` or safetensors): it cannot
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,12 +31,6 @@ _THREE_CONVOLUTIONS = {
     "conv3": "conv1.6",
     "bn3": "bn1",
 }
-
-
-def file_sha256(path: Path) -> str:
-    """Compute the SHA-256 of a file as 64 hex digits."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:

@@ -28,7 +28,8 @@ SAME_DATA = {
     "data.split.family": "split family",
     "data.split.labeled": "labeled list",
     "data.split.unlabeled": "unlabeled list",
-    "data.version": "version of the data",
+    "data.version": "version of the validation data",
+    "data.contents": "content of the training files",
     "model.pretrained_sha256": "file of pretrained weights",
 }
 PROVENANCE = {

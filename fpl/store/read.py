@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fpl.config.identity import recipe_digest
+from fpl.config.identity import ARITHMETIC, recipe_digest
 from fpl.config.layers import flatten
 from fpl.errors import FplError
 from fpl.store.pictures import decode
@@ -49,12 +49,21 @@ class Results:
         """
         raw = self._read(RUNS)
         config = [flatten(json.loads(text)) for text in raw["config"]]
-        columns = pd.DataFrame(config, index=raw.index).drop(columns="schema", errors="ignore")
+        columns = pd.DataFrame(config, index=raw.index).drop(
+            columns="schema", errors="ignore"
+        )  # the name of `arithmetic` before
         recipe = pd.Series([recipe_digest(flat) for flat in config], index=raw.index, name="recipe", dtype="str")
         frame = pd.concat(
             [raw[["run_id", "digest"]], recipe, columns, raw.drop(columns=["run_id", "digest", "config"])], axis=1
         )
         return frame.sort_values("run_id", ignore_index=True)
+
+    @property
+    def of_other_arithmetic(self) -> list[str]:
+        """Ids of the runs that another version of the arithmetic made (`fpl.config.identity.ARITHMETIC`)."""
+        frame = self.runs
+        known = frame["arithmetic"] == ARITHMETIC if "arithmetic" in frame else pd.Series(False, index=frame.index)
+        return list(frame.loc[~known, "run_id"])
 
     @cached_property
     def history(self) -> pd.DataFrame:
@@ -125,6 +134,11 @@ class Results:
         """What a reader of these results should know before trusting them."""
         found = []
         frame = self.runs
+        if others := self.of_other_arithmetic:
+            found.append(
+                f"{len(others)} runs are of another arithmetic than {ARITHMETIC}, which is this version's, and answer "
+                f"for no cell ({others[0]}, ...): the version that made them shows them, this one trains them anew"
+            )
         metrics = [name for name in METRICS if name in frame and frame[name].notna().any()]
         if metrics and len(frame) > 1:
             for _, group in frame.groupby(metrics, dropna=False):

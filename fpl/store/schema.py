@@ -37,6 +37,8 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("train_seconds", pa.float64()),
             ("finished_at", pa.string()),
             ("device", pa.string()),
+            # Vector instructions of the processor: they decide how sums are rounded.
+            ("instructions", pa.string()),
             ("workers", pa.int64()),
             ("threads", pa.int64()),
             ("weights_source", pa.string()),

@@ -52,6 +52,23 @@ def capacity(cores: int | None = None, gpus: int | None = None) -> Capacity:
     )
 
 
+# Kinds of instructions that change how sums of floats are rounded, by their beginnings in the kernel's list.
+FLOAT_INSTRUCTIONS = ("avx", "amx", "fma", "f16c", "asimd", "sve", "sme", "bf16", "i8mm")
+
+
+def instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Vector instructions of this processor, sorted: `avx avx2 f16c fma`; empty where the system does not list them.
+
+    Libraries choose their kernels by these, so that two processors with the same ones usually compute the same bits.
+    """
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    listed = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
+    return " ".join(sorted(word for word in set(listed.split()) if word.startswith(FLOAT_INSTRUCTIONS)))
+
+
 def gpu_names() -> list[str]:
     """Names of the NVIDIA GPUs that this process may use, asked of the driver's own tool: torch loads for seconds."""
     if shutil.which("nvidia-smi") is None:

@@ -8,7 +8,9 @@ import platform
 
 import torch
 
+from fpl.config.identity import ARITHMETIC
 from fpl.data.parallel import core_count
+from fpl.sweep.capacity import instruction_sets
 from fpl.sweep.record import provenance
 from fpl.text import duration, timestamp
 
@@ -31,11 +33,31 @@ def environment(command: str, seconds: float, trained: int, device: torch.device
         "finished": timestamp(),
         "wall time": f"{duration(seconds)} for the {trained} runs of the last call",
         "commit": where["commit"] or "unknown (not a checkout)",
+        "arithmetic": str(ARITHMETIC),
         "machine": f"{where['device']}, {core_count()} cores, {memory:.0f} GiB memory",
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-        "cpu instructions": torch.backends.cpu.get_cpu_capability(),
+        "cpu instructions": f"{torch.backends.cpu.get_cpu_capability()}; {instruction_sets() or 'not listed'}",
         "packages": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES),
     }
     if where["cuda"]:
         lines["cuda"] = where["cuda"]
     return "".join(f"{key}: {value}\n" for key, value in lines.items())
+
+
+# Lines of two environments that explain why results differ in their last bits, in the order of their weight.
+DECISIVE = ("arithmetic", "commit", "cpu instructions", "cuda", "machine", "packages", "system")
+
+
+def environment_differences(theirs: str, ours: str) -> list[str]:
+    """What differs between the environments of two campaigns and can change a result, one sentence each.
+
+    Args:
+        theirs: The text of `environment` that stands beside the other results.
+        ours: That of the present ones.
+    """
+    before, now = (dict(line.split(": ", 1) for line in text.splitlines() if ": " in line) for text in (theirs, ours))
+    return [
+        f"{key}: {before.get(key, 'not recorded')} there, {now.get(key, 'not recorded')} here"
+        for key in DECISIVE
+        if before.get(key) != now.get(key)
+    ]

@@ -11,9 +11,10 @@ from fpl.config.schema import RunConfig
 from fpl.config.weights import weights_file_names
 from fpl.data.parallel import core_count
 from fpl.data.spec import find_root, get_spec, has_data
-from fpl.data.splits import make_split, split_folder, write_split
-from fpl.data.splits.families import get_family
+from fpl.data.splits import get_family, make_split, split_folder, write_split
+from fpl.data.splits.importing import rule_faults
 from fpl.data.splits.split import LABELED_FILE
+from fpl.data.splits.store import load_split
 from fpl.sweep.places import Places
 
 Say = Callable[[str], None]
@@ -37,10 +38,12 @@ def make_inputs(configs: Iterable[RunConfig], places: Places, say: Say) -> None:
 
 
 def _draw(datasets: list[str], places: Places, say: Say) -> None:
+    from fpl.data.drawing import is_current
     from fpl.data.synthetic import draw_city, draw_voc
 
     for name in datasets:
-        if get_spec(name).drawn and not has_data(name, places.data_root):
+        spec = get_spec(name)
+        if spec.drawn and not (has_data(name, places.data_root) and is_current(find_root(spec, places.data_root))):
             say(f"drawing {name} in {places.data_root / name}: a few seconds")
             (draw_city if name == "synthetic_city" else draw_voc)(places.data_root / name)
 
@@ -50,13 +53,14 @@ def _splits(configs: list[RunConfig], places: Places, say: Say) -> None:
         (config.data.dataset, config.data.split.family, config.data.split.fraction, config.data.split.index)
         for config in configs
     }
-    missing = [
-        split
-        for split in sorted(splits)
-        if get_family(split[1]).pick is not None
-        and has_data(split[0], places.data_root)
-        and not (split_folder(places.splits_root, *split) / LABELED_FILE).is_file()
-    ]
+    missing = []
+    for named in sorted(splits):
+        if get_family(named[1]).pick is None or not has_data(named[0], places.data_root):
+            continue
+        if (split_folder(places.splits_root, *named) / LABELED_FILE).is_file():
+            _check_rule(named, places)
+        else:
+            missing.append(named)
     if missing:
         say(f"writing {len(missing)} splits in {places.splits_root}")
     for dataset, family, fraction, index in missing:
@@ -66,6 +70,15 @@ def _splits(configs: list[RunConfig], places: Places, say: Say) -> None:
         write_split(split, split_folder(places.splits_root, dataset, family, fraction, index))
 
 
+def _check_rule(named: tuple[str, str, str, int], places: Places) -> None:
+    """Refuse lists that their rule does not give from the data at hand: other code, data or hands made them."""
+    spec = get_spec(named[0])
+    folder = str(split_folder(places.splits_root, *named))
+    stored = load_split(places.splits_root, *named).split
+    for fault in rule_faults(stored, spec, folder, find_root(spec, places.data_root), places.splits_root):
+        raise fault
+
+
 def _encoders(configs: list[RunConfig], places: Places, say: Say) -> None:
     models = {
         (config.model.tiny_width, config.model.tiny_depth): config.model
@@ -73,12 +86,13 @@ def _encoders(configs: list[RunConfig], places: Places, say: Say) -> None:
         if config.model.backbone == "tiny" and config.model.pretrained == "imagenet"
     }
     folder = places.weights_dir
-    missing = [
-        size
-        for size, model in sorted(models.items())
-        if folder is not None and not (folder / weights_file_names(model)[0]).is_file()
-    ]
-    if not missing or folder is None:
+    if folder is None:
+        return
+    made = {size: (folder / weights_file_names(model)[0]).is_file() for size, model in sorted(models.items())}
+    for size in (size for size, there in made.items() if there):
+        _pretrain((folder, *size))  # looks whether the file is what this would make
+    missing = [size for size, there in made.items() if not there]
+    if not missing:
         return
     say(f"pre-training {len(missing)} tiny encoders in {folder}: about half a minute")
     # Fresh processes: pre-training wants one thread of its own, and Ray must not be forked into.

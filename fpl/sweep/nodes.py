@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fpl
+from fpl.source import source_digest
 from fpl.sweep.places import Places
 
 
@@ -54,7 +55,7 @@ def look_around(node: str, places: Places, marker: str) -> NodeView:
         data=_names_digest(places.data_root),
         splits=_names_digest(places.splits_root),
         weights=_names_digest(places.weights_dir, sizes=True) if places.weights_dir else "",
-        versions=f"fpl {fpl.__version__} (source {_source_digest()}), torch {importlib.metadata.version('torch')}",
+        versions=f"fpl {fpl.__version__} (source {source_digest()}), torch {importlib.metadata.version('torch')}",
     )
 
 
@@ -82,15 +83,6 @@ def differences(expected: NodeView, found: NodeView, places: Places) -> list[str
     if found.versions != expected.versions:
         problems.append(f"has {found.versions} instead of {expected.versions}")
     return [f"node {found.node}: {problem}" for problem in problems]
-
-
-def _source_digest() -> str:
-    """Eight hex digits over the package's source files: the version number alone does not change with every edit."""
-    found = hashlib.sha256()
-    root = Path(fpl.__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        found.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
-    return found.hexdigest()[:8]
 
 
 def _names_digest(folder: Path, *, sizes: bool = False) -> str:

@@ -66,7 +66,7 @@ def pin(config: RunConfig, places: Places) -> tuple[RunConfig, DatasetSpec, Path
     root = find_root(spec, places.data_root)
     config, split = resolve_split(config, places.splits_root)
     config = pin_weights(config, places.weights_dir)
-    return pin_data(config, spec, root), spec, root, split
+    return pin_data(config, spec, root, split), spec, root, split
 
 
 def check_validation_count(spec: DatasetSpec, root: Path) -> None:

@@ -17,7 +17,7 @@ from fpl.config.identity import canonical
 from fpl.data.validation import validated_on
 from fpl.errors import FplError
 from fpl.store.write import write_run
-from fpl.sweep.capacity import processor_name
+from fpl.sweep.capacity import instruction_sets, processor_name
 from fpl.sweep.prepare import Prepared
 from fpl.text import timestamp
 from fpl.train.evaluate import constant_miou, scores
@@ -90,6 +90,7 @@ def provenance(device: torch.device) -> dict[str, str | None]:
     return {
         "finished_at": timestamp(),
         "device": name,
+        "instructions": instruction_sets(),
         "fpl_version": fpl.__version__,
         "commit": _commit(),
         "python": platform.python_version(),

@@ -5,6 +5,7 @@ The file goes through the same code as any other weights file: found by its name
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 
 from fpl.config.schema import ModelConfig, OptimConfig
-from fpl.config.weights import weights_file_names
+from fpl.config.weights import CHECKSUM_SUFFIX, weights_file_names
 from fpl.data.augment import normalise
 from fpl.data.textures import TEXTURE_CLASSES, TextureSource
 from fpl.errors import FplError
@@ -23,8 +24,6 @@ from fpl.methods.base import sgd
 from fpl.models import SegmentationNetwork, build_network
 from fpl.train.loop import learning_rate
 
-# Raised when the recipe below or the textures change.
-RECIPE = 1
 STEPS = 200
 _BATCH = 16
 _OPTIM = OptimConfig(lr=0.1)
@@ -52,20 +51,22 @@ def pretrain_tiny(
         progress: Called with (steps taken, pixel accuracy of the step in 0..1).
 
     Returns:
-        The file, `tiny_w<width>_d<depth>.pth`: the backbone's state dict and how it was made.
+        The file (`fpl.config.weights.tiny_file_name`): the backbone's state dict and how it was made. Its checksum
+        stands beside it, `.sha256`.
 
     Raises:
         FplError: A file made in another way stands there, or a number is below its minimum.
     """
-    if min(width, depth, steps) < 1:
-        raise FplError(f"width {width}, depth {depth}, steps {steps}", hint="all three must be 1 or more")
+    if width < 8 or min(depth, steps) < 1:
+        what = f"width {width}, depth {depth}, steps {steps}"
+        raise FplError(what, hint="the width must be 8 or more, the others 1 or more")
     model = ModelConfig(
         backbone="tiny", pretrained="none", tiny_width=width, tiny_depth=depth,
         aspp_rates=(1, 2, 3), head_channels=32, low_level_channels=16,
     )  # fmt: skip
     path = folder / weights_file_names(model)[0]
     about: dict[str, Any] = {
-        "made_by": "fpl pretrain tiny", "recipe": RECIPE, "width": width, "depth": depth, "seed": seed, "steps": steps,
+        "made_by": "fpl pretrain tiny", "width": width, "depth": depth, "seed": seed, "steps": steps,
     }  # fmt: skip
     if _is_made(path, about):
         return path
@@ -81,7 +82,11 @@ def pretrain_tiny(
     # By way of memory: in a file, the archive would be named after the temporary file.
     buffer = io.BytesIO()
     torch.save({"state_dict": network.backbone.state_dict(), "about": about}, buffer)
-    write_atomic(path, buffer.getvalue())
+    content = buffer.getvalue()
+    # The checksum first: a kill between the two leaves no file without one.
+    record = f"{hashlib.sha256(content).hexdigest()}  {path.name}\n"
+    write_atomic(path.with_name(path.name + CHECKSUM_SUFFIX), record.encode())
+    write_atomic(path, content)
     return path
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fpl.data.contents import data_version
 from fpl.data.read import read_label
-from fpl.data.spec import DRAWING_RECORD, data_version, find_root, get_spec
+from fpl.data.spec import DRAWING_RECORD, find_root, get_spec
 from fpl.errors import FplError
 from tests.data.conftest import save
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fpl.config.schema import ModelConfig
+from fpl.config.weights import tiny_file_name
 from fpl.errors import FplError
 from fpl.models import SegmentationNetwork, build_network, load_pretrained, pretrained
 
@@ -17,6 +18,8 @@ RESNET = ModelConfig(backbone="resnet50", pretrained="imagenet", head_channels=8
 TINY = ModelConfig(backbone="tiny", pretrained="imagenet", head_channels=16, low_level_channels=8)
 
 State = dict[str, Tensor]
+
+TINY_FILE = tiny_file_name(16, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +118,7 @@ def test_file_of_a_deeper_network_is_refused(tmp_path):
 
 
 def test_head_is_left_alone_and_two_networks_share_the_backbone(tmp_path, monkeypatch):
-    torch.save(build_network(TINY, 5).backbone.state_dict(), tmp_path / "tiny_w16_d1.pth")
+    torch.save(build_network(TINY, 5).backbone.state_dict(), tmp_path / TINY_FILE)
     monkeypatch.setenv("FPL_WEIGHTS", str(tmp_path))
     first, second = build_network(TINY, 5), build_network(TINY, 5)
     head = first.classifier.weight.clone()
@@ -178,7 +181,7 @@ def test_other_shape_is_named(tmp_path):
 def test_missing_tensors_are_named_and_nothing_is_changed(tmp_path):
     state = build_network(TINY, 5).backbone.state_dict()
     del state["context.0.weight"], state["low.0.bn1.running_mean"]
-    torch.save(state, tmp_path / "tiny_w16_d1.pth")
+    torch.save(state, tmp_path / TINY_FILE)
     network = build_network(TINY, 5)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     message = refusal(TINY, tmp_path, network)
@@ -189,7 +192,7 @@ def test_missing_tensors_are_named_and_nothing_is_changed(tmp_path):
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "text", "code", "no_tensors"])
 def test_damaged_file(damage, tmp_path):
-    path = tmp_path / "tiny_w16_d1.pth"
+    path = tmp_path / TINY_FILE
     torch.save(build_network(TINY, 5).backbone.state_dict(), path)
     content = path.read_bytes()
     if damage == "code":
@@ -218,7 +221,7 @@ def test_checksum_in_the_file_name_is_checked(tmp_path):
 
 
 def test_pinned_checksum(tmp_path):
-    path = tmp_path / "tiny_w16_d1.pth"
+    path = tmp_path / TINY_FILE
     torch.save(build_network(TINY, 5).backbone.state_dict(), path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     network = build_network(TINY, 5)

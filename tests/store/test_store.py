@@ -10,13 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import fpl
+from fpl.config.identity import ARITHMETIC
 from fpl.errors import FplError
 from fpl.report.results import print_results
 from fpl.store.read import read_run
 from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS
 from fpl.store.write import run_path, write_run, write_table
 
-CONFIG = {"schema": 1, "seed": 0, "data": {"dataset": "camvid", "split": {"fraction": "1/8"}}, "loss": {"kind": "fpl"}}
+CONFIG = {
+    "arithmetic": ARITHMETIC,
+    "seed": 0,
+    "data": {"dataset": "camvid", "split": {"fraction": "1/8"}},
+    "loss": {"kind": "fpl"},
+}
 
 
 def add(out: Path, name: str, *, miou: float = 40.0, seed: int = 0) -> None:

@@ -12,6 +12,7 @@ from fpl.cli_plan import plan as command
 from fpl.config.campaign import Campaign, load_campaign
 from fpl.config.identity import canonical
 from fpl.config.schema import ModelConfig
+from fpl.config.weights import tiny_file_name
 from fpl.data.splits import split_folder
 from fpl.store.write import failure_path, write_failure, write_run
 from fpl.sweep import needs
@@ -22,6 +23,8 @@ from fpl.sweep.places import Places
 from fpl.sweep.plan import LAUNCHER_START, RAY_START, RUN_START, Plan, make_plan
 from fpl.sweep.speed import CPU_CORE, V100, CostModel
 from fpl.sweep.suite import Wanted
+
+TINY_FILE = tiny_file_name(16, 1)
 
 TABLE = """
 [about]
@@ -208,9 +211,9 @@ def test_weights(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     folder = tmp_path / "weights"
     (reason,), _ = lacking(places, {"backbone": "tiny"}, None)
-    assert "tiny_w16_d1.pth not found" in reason and "fpl pretrain tiny --width 16 --depth 1" in reason
+    assert f"{TINY_FILE} not found" in reason and "fpl pretrain tiny --width 16 --depth 1" in reason
     problems, found = lacking(places, {"backbone": "tiny"}, folder)
-    assert not problems and found.to_make == {"tiny networks' weights": ["tiny_w16_d1.pth"]}
+    assert not problems and found.to_make == {"tiny networks' weights": [TINY_FILE]}
     (reason,), _ = lacking(places, {"backbone": "resnet50"}, folder)
     assert "does not exist" in reason
     folder.mkdir()
@@ -218,7 +221,7 @@ def test_weights(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (reason,), _ = lacking(places, {"backbone": "resnet50"}, folder)
     assert "resnet50_v1c.pth" in reason and str(folder) in reason
     monkeypatch.setenv("FPL_WEIGHTS", str(folder))
-    for backbone, name in (("resnet50", "resnet50-ebb6acbb.pth"), ("tiny", "tiny_w16_d1.pth")):
+    for backbone, name in (("resnet50", "resnet50-ebb6acbb.pth"), ("tiny", TINY_FILE)):
         (folder / name).touch()
         problems, found = lacking(places, {"backbone": backbone}, None)
         assert not problems and not found.to_make and not found.to_download

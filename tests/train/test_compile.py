@@ -48,7 +48,7 @@ def test_compiled_run_has_the_same_weights(run_file: Path, places: Places, only_
 
 
 def test_evaluation_is_not_compiled(only_traced: list[int]) -> None:
-    model = ModelConfig(backbone="tiny", pretrained="none", head_channels=8, low_level_channels=4, tiny_width=4)
+    model = ModelConfig(backbone="tiny", pretrained="none", head_channels=8, low_level_channels=4, tiny_width=8)
     network = build_network(model, 3)
     network.compile(dynamic=False)
     for side in (40, 44):

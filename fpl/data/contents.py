@@ -1,0 +1,66 @@
+"""What the files of a data set hold, as digests: a result must not outlive the data that made it.
+
+Label files count byte by byte. Of image files the size counts: reading all of Cityscapes takes minutes, and a changed
+PNG or JPEG of the same length is a rare thing. A drawn set has checksums of all its files besides.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fpl.data.lists import read_record
+from fpl.data.spec import DRAWING_CODE, DRAWING_RECORD, DatasetSpec
+from fpl.data.splits import Split
+from fpl.errors import FplError
+
+
+def data_version(spec: DatasetSpec, root: Path) -> str:
+    """What is measured on: 16 hex digits over the validation ids, their labels and images, and a drawn set's record."""
+    record = read_record(root / DRAWING_RECORD)
+    record.pop(DRAWING_CODE, None)
+    ids = sorted(spec.list_ids(root, "val"))  # the order of validation images changes no score
+    return _digest(
+        [json.dumps(record, sort_keys=True), *_labels(spec, root, "val", ids), *_images(spec, root, "val", ids)]
+    )
+
+
+def data_contents(spec: DatasetSpec, root: Path, split: Split) -> str:
+    """What is learned from: 16 hex digits over the labels of the labeled images, held-out ones too, and all images."""
+    labeled = (*split.labeled, *split.held_out)
+    return _digest(
+        [*_labels(spec, root, "train", labeled), *_images(spec, root, "train", (*labeled, *split.unlabeled))]
+    )
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _labels(spec: DatasetSpec, root: Path, part: str, ids: Sequence[str]) -> Iterator[str]:
+    for image_id in ids:
+        path = spec.label_path(root, part, image_id)
+        try:
+            status = path.stat()
+            found = _file_digest(path, status.st_size, status.st_mtime_ns, status.st_ino)
+        except OSError:
+            found = "-"  # `check_data` names it
+        yield f"{image_id} {found}"
+
+
+@functools.lru_cache(maxsize=100_000)
+def _file_digest(path: Path, size: int, changed: int, inode: int) -> str:
+    """Read once in a process: all runs of a campaign share their labels."""
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def _images(spec: DatasetSpec, root: Path, part: str, ids: Sequence[str]) -> Iterator[str]:
+    for image_id in ids:
+        try:
+            size = str(spec.image_path(root, part, image_id).stat().st_size)
+        except (FplError, OSError):
+            size = "-"
+        yield f"{image_id} {size}"
