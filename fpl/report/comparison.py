@@ -20,11 +20,12 @@ RULE = (
     "FPL against its baseline and the controls: mIoU, column by column, each pair of runs once in whatever tables it "
     "stands. p is that of the sign test, ties left out: how surprising so one-sided a result would be if each "
     f"comparison were a fair coin's. {CAVEAT} The {100 * CONFIDENCE:.0f} % interval of the mean difference is a "
-    f"bootstrap (percentiles of {RESAMPLES:,} draws, seed 0) over whole columns with all comparisons in them; seeds and "
-    "images are not resampled. The best control of a column is the one that FPL gains least over, of those that train "
-    "on the unlabeled images too but without fuzzy positives: it is chosen by the numbers that it is compared with, "
-    "which favors the controls."
+    f"bootstrap (percentiles of {RESAMPLES:,} draws, seed 0) over whole columns with all comparisons in them; seeds "
+    "and images are not resampled. The best control of a column is the one that FPL gains least over, of those that "
+    "train on the unlabeled images too but without fuzzy positives: it is chosen by the numbers that it is compared "
+    "with, which favors the controls."
 )
+LEFT_OUT = "control rows left out: --controls shows those that were run; "
 HOW_TO_RUN = "`make reproduce ROWS=all`, or `fpl reproduce --controls`, trains them"
 
 
@@ -54,6 +55,7 @@ class Duel:
         pairs: All comparisons, each pair of runs once.
         waiting: Runs of FPL whose opponents are in the tables but have not been run.
         without: Label of a row of FPL -> its columns for which the tables have no such opponent.
+        asked: Whether the opponents' rows are among those of the campaign.
         absent: What is missing where there is no opponent at all.
     """
 
@@ -61,6 +63,7 @@ class Duel:
     pairs: tuple[Pair, ...] = ()
     waiting: int = 0
     without: Counter[str] = field(default_factory=Counter)
+    asked: bool = True
     absent: str = "no comparison measured yet"
 
     @property
@@ -111,7 +114,9 @@ class Duel:
 
     @property
     def _waiting(self) -> str:
-        return f"not run: {HOW_TO_RUN}" if self.opponent != BASELINES else "no comparison measured yet"
+        if self.opponent == BASELINES:
+            return "no comparison measured yet"
+        return f"{'not run: ' if self.asked else LEFT_OUT}{HOW_TO_RUN}"
 
 
 BASELINES, CONTROLS, LABELED = "its baseline", "the best control of the column", "labeled images alone"
@@ -140,13 +145,14 @@ def _controls(grid: Grid, entry: Entry) -> list[Row]:
 
 def _duel(grids: Sequence[Grid], opponent: str, rows: Callable[[Grid, Entry], Sequence[Row | None]]) -> Duel:
     found: dict[tuple[tuple[str, str], ...], Pair] = {}
-    waiting, without = 0, Counter[str]()
+    waiting, without, asked = 0, Counter[str](), False
     for places in _proposed(grids):
         pairs: dict[tuple[tuple[str, str], ...], Pair] = {}
         listed = False
         for grid, entry in places:
             others = [row.key for row in rows(grid, entry) if row is not None]
             listed |= bool(others)
+            asked |= any(f"{grid.name}.{key}.{entry.cell.column.key}" in grid.every for key in others)
             # The first table that shows a pair says what it is called there.
             pairs = _best(grid, entry, others) | pairs
         for key, pair in pairs.items():
@@ -156,7 +162,7 @@ def _duel(grids: Sequence[Grid], opponent: str, rows: Callable[[Grid, Entry], Se
         elif not listed:
             without[places[0][1].cell.row.label] += 1
     absent = Duel.absent if not without or opponent == BASELINES else "these tables have no such row"
-    return Duel(opponent, tuple(found.values()), waiting, without, absent)
+    return Duel(opponent, tuple(found.values()), waiting, without, asked, absent)
 
 
 def _proposed(grids: Sequence[Grid]) -> list[list[tuple[Grid, Entry]]]:

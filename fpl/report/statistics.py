@@ -24,9 +24,9 @@ FEW = 10
 # What a reader is told beside every margin.
 MARGIN_RULE = (
     "A difference from the paper is noise when it is within the 95 % interval of our mean (Student's t of n seeds), "
-    "and always when it is at most twice the standard deviation of one run repeated with the same seed. One run alone is "
-    "judged by the latter, which says nothing about other seeds, and not at all where nothing was repeated or repeats "
-    "are equal to the last bit."
+    "and always when it is at most twice the standard deviation of one run repeated with the same seed. One run alone "
+    "is judged by the latter, which says nothing about other seeds, and not at all where nothing was repeated or "
+    "repeats are equal to the last bit."
 )
 
 

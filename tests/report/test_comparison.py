@@ -9,7 +9,7 @@ import pytest
 
 from fpl.config.campaign import load_campaign
 from fpl.errors import FplError
-from fpl.report.comparison import BASELINES, CONTROLS, HOW_TO_RUN, LABELED, Duel, Pair, duels
+from fpl.report.comparison import BASELINES, CONTROLS, HOW_TO_RUN, LABELED, LEFT_OUT, Duel, Pair, duels
 from fpl.report.console import console_text
 from fpl.report.grid import build_grids
 from fpl.report.markdown import markdown
@@ -110,7 +110,8 @@ def test_what_was_not_run_is_said(tmp_path: Path) -> None:
         found = duels(build_grids(world.campaign, world.results))
         assert found[0].line.startswith("FPL against its baseline: 2 wins, 0 losses, 0 ties (n = 2); ")
         assert [duel.line for duel in found[1:]] == [
-            f"FPL against {opponent}: not run: {HOW_TO_RUN}" for opponent in (CONTROLS, LABELED)
+            f"FPL against {opponent}: {'not run: ' if controls == 'true' else LEFT_OUT}{HOW_TO_RUN}"
+            for opponent in (CONTROLS, LABELED)
         ]
     world = make_world(tmp_path / "some")
     world.run("main.fpl_cps.small_16", 21.0)
