@@ -9,6 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from fpl.config.figure import load_figures
+from fpl.report.claims import Verdict, count_text
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -46,14 +49,20 @@ def test_frames_fit_together(names: dict[str, Any]) -> None:
     assert isinstance(results.failures, pd.DataFrame) and results.failures.empty
 
 
-MARKS = {"holds": "✓", "does not hold": "✗", "not run": "–"}
-
-
 def test_claims_are_those_of_the_committed_results() -> None:
     text = (ROOT / "README.md").read_text().partition("## The paper's figures")[2].partition("\n## ")[0]
-    listed = re.findall(r"^\| (.+?) \| (.+) \| ([✓✗–]) \| ([✓✗–]) \|$", text, re.MULTILINE)
+    listed = re.findall(r"^\| (.+?) \| (.+) \| ([✓✗–≡]) \| ([✓✗–≡]) \|$", text, re.MULTILINE)
+    formula = {
+        claim.says for figure in load_figures(ROOT / "experiments") for claim in figure.claims if claim.by_formula
+    }
     mini, camvid = (pd.read_csv(ROOT / "results" / scale / "figures" / "claims.csv") for scale in ("mini", "camvid"))
     assert [row[0] for row in listed] == list(mini["number"])
     assert [row[1].replace("\\|", "|") for row in listed] == list(mini["says"])
     for column, frame in ((2, mini), (3, camvid)):
-        assert [row[column] for row in listed] == [MARKS[state] for state in frame["state"]]
+        verdicts = [
+            Verdict("", "", "", row.says, "", row.state, "", row.says in formula)
+            for row in frame.itertuples(index=False)
+        ]
+        assert [row[column] for row in listed] == [verdict.mark for verdict in verdicts]
+        counts = count_text(verdicts).removeprefix("claims of the paper: ").replace(" (checked)", "")
+        assert f"scale {'mini' if column == 2 else 'camvid'} {counts}" in " ".join(text.split())

@@ -63,6 +63,8 @@ class Row(_Part):
         values: Printed numbers, one per column, `"-"` for a dash; empty for a control.
         arrows: Printed improvements, one per column; empty where the table prints none.
         over: Key of the row that the arrows, printed and measured, are over.
+        control_of: Of a control: keys of the proposed rows whose gain is held against it, in the same column. Empty for
+            a variant of FPL itself.
         bold: Keys of the columns that are printed bold.
         of: For a table of T settings: `TABLE.ROW` whose cells use them.
         unprinted: Whether the row is run although the table has no numbers of it: a baseline that its arrows are over.
@@ -81,12 +83,18 @@ class Row(_Part):
     values: list[Printed] = Field(default_factory=list)
     arrows: list[Printed] = Field(default_factory=list)
     over: str = ""
+    control_of: list[str] = Field(default_factory=list)
     bold: list[str] = Field(default_factory=list)
     of: str = ""
     unprinted: bool = False
     pending: str = ""
     source: str = ""
     note: str = ""
+
+    @property
+    def labeled_only(self) -> bool:
+        """Whether its runs see no unlabeled image."""
+        return bool(self.settings.get("method", {}).get("name") == "supervised")
 
 
 class Head(_Part):
@@ -157,6 +165,10 @@ class Experiment(_Part):
             raise ValueError(f"row {row.key}: {len(row.threshold)} thresholds for {len(self.columns)} columns")
         if row.over and row.over not in {other.key for other in self.rows}:
             raise ValueError(f"row {row.key} is over {row.over}, which is no row")
+        if row.control_of and row.role != "control":
+            raise ValueError(f"row {row.key} has control_of, but is no control")
+        if unknown := set(row.control_of) - {other.key for other in self.rows if other.role == "proposed"}:
+            raise ValueError(f"row {row.key} is control_of {sorted(unknown)[0]}, which is no proposed row")
         if row.arrows and not row.over:
             raise ValueError(f"row {row.key} has arrows, but not what they are over")
         if (self.table.metric == "threshold") != bool(row.of):

@@ -54,6 +54,8 @@ class Claim(_Part):
         source: Where the paper says it.
         check: Name of the function of `fpl.report.claims` that decides.
         options: Its further arguments.
+        by_formula: Whether it holds by its formula, or nearly so, whatever the runs are: it is checked, and not counted
+            among what was found.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Claim(_Part):
     source: str
     check: str
     options: dict[str, Any] = {}
+    by_formula: bool = False
 
 
 class Shown(_Part):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+import numpy as np
+
 from fpl.report.claim_checks import FEWEST
 from fpl.report.claim_measure import Outcome, decided, not_run, plural, threshold_of
 from fpl.report.figure_series import Found, Source
 from fpl.report.grid import measure
 from fpl.report.search_claim import falling
-from fpl.report.statistics import mean
 from fpl.report.verdict import ENOUGH_SEEDS
 
 SELECTIONS = {"best": "best of all validations", "last": "last weights"}
@@ -53,9 +54,9 @@ def promising_thresholds(source: Source, low: float, high: float) -> Outcome:
     inside, outside, baseline = groups.values()
     if len(inside) + len(outside) < FEWEST or not inside or not outside:
         return not_run(f"at least {FEWEST} values of T are needed, some from {low:g} to {high:g} and some not")
-    means = {f"T from {low:g} to {high:g}": mean(inside), "other T": mean(outside)}
+    means = {f"T from {low:g} to {high:g}": float(np.mean(inside)), "other T": float(np.mean(outside))}
     if baseline:
-        means["without FPL"] = mean(baseline)
+        means["without FPL"] = float(np.mean(baseline))
     ours, *others = means.values()
     listed = ", ".join(f"{name}: {value:.2f}" for name, value in means.items())
     curve = _curve([pair for pair in found if pair[0].cell.configs[0].loss.kind == "fpl"])
@@ -95,7 +96,7 @@ def _scores(source: Source) -> list[tuple[Found, float]]:
     for item in source.drawn:
         values = [value for record in item.records if (value := measure(item.cell, record)) is not None]
         if values:
-            found.append((item, mean(values)))
+            found.append((item, float(np.mean(values))))
     return found
 
 

@@ -26,11 +26,14 @@ CHECKS: dict[str, Callable[..., Outcome]] = {**claim_checks.CHECKS, **claim_scor
 SERIES = "series"
 NAME = "claims"
 MARKS: dict[State, str] = {"holds": "✓", "does not hold": "✗", "not run": "–"}
+# Of a claim that holds by its formula, and so is nothing that was found.
+BY_FORMULA = "≡"
 CLASSES: dict[State, str] = {"holds": "up", "does not hold": "down", "not run": "word"}
 # What a reader of the numbers should know.
 READING = (
     "Means of the K statistics count every pixel once, over both directions of the loss, the logged steps and all "
-    "seeds. A claim about several series holds if it holds in each."
+    "seeds. A claim about several series holds if it holds in each. ≡ marks claims that hold by their formula, or "
+    "nearly so, whatever the runs are: checked, and not counted among what was found."
 )
 
 
@@ -46,6 +49,7 @@ class Verdict:
         source: Where the paper says it.
         state: Whether it holds.
         numbers: What was measured, of how many runs and steps: one line.
+        by_formula: Whether the claim holds by its formula whatever the runs are: then it is no finding.
     """
 
     figure: str
@@ -55,6 +59,24 @@ class Verdict:
     source: str
     state: State
     numbers: str
+    by_formula: bool = False
+
+    @property
+    def expected(self) -> bool:
+        """Whether it holds as its formula says it must; one that does not is shown as any other."""
+        return self.by_formula and self.state == "holds"
+
+    @property
+    def mark(self) -> str:
+        """Its sign."""
+        return BY_FORMULA if self.expected else MARKS[self.state]
+
+    @property
+    def word(self) -> str:
+        """Its state in words."""
+        if self.by_formula:
+            return "holds by its formula" if self.expected else f"{self.state}, though its formula says it should"
+        return self.state
 
 
 def check_claims(figure: Figure, source: Source) -> list[Verdict]:
@@ -102,13 +124,18 @@ def _check(figure: Figure, claim: Claim, source: Source) -> Verdict:
         source = replace(source, found=tuple(find_series(other, source.campaign, source.lookup)))
     outcome = check(source, **_options(claim))
     about = (figure.name, figure.figure.number, claim.name, claim.says, claim.source)
-    return Verdict(*about, outcome.state, outcome.numbers)
+    return Verdict(*about, outcome.state, outcome.numbers, claim.by_formula)
 
 
 def count_text(verdicts: Sequence[Verdict]) -> str:
-    """`claims of the paper: 12 hold, 3 do not, 4 not run`."""
-    hold, do_not, waiting = (sum(verdict.state == state for verdict in verdicts) for state in MARKS)
-    return f"claims of the paper: {hold} hold, {do_not} do not, {waiting} not run"
+    """`claims of the paper: 12 found to hold, 3 not, 5 by their formula (checked), 4 not run`."""
+    hold = sum(verdict.state == "holds" and not verdict.by_formula for verdict in verdicts)
+    do_not, waiting = (sum(verdict.state == state for verdict in verdicts) for state in ("does not hold", "not run"))
+    formula = sum(verdict.expected for verdict in verdicts)
+    return (
+        f"claims of the paper: {hold} found to hold, {do_not} not, {formula} by their formula (checked), "
+        f"{waiting} not run"
+    )
 
 
 def claims_text(verdicts: Sequence[Verdict]) -> str:
@@ -117,9 +144,7 @@ def claims_text(verdicts: Sequence[Verdict]) -> str:
     for number, group in _figures(verdicts):
         lines.append(number)
         for verdict in group:
-            lines.append(
-                f"  {MARKS[verdict.state]} {verdict.state}: {verdict.says} ({verdict.source}) [{verdict.name}]"
-            )
+            lines.append(f"  {verdict.mark} {verdict.word}: {verdict.says} ({verdict.source}) [{verdict.name}]")
             lines.append(f"      {verdict.numbers}")
     return "\n".join([*lines, count_text(verdicts)]) + "\n"
 
@@ -127,7 +152,7 @@ def claims_text(verdicts: Sequence[Verdict]) -> str:
 def claims_html(verdicts: Sequence[Verdict]) -> str:
     """The claims of one figure as a list for a page; nothing for none."""
     items = [
-        f'<li><b class="{CLASSES[verdict.state]}">{MARKS[verdict.state]} {verdict.state}</b>: '
+        f'<li><b class="{"word" if verdict.expected else CLASSES[verdict.state]}">{verdict.mark} {verdict.word}</b>: '
         f'{escape_html(verdict.says)} <span class="paper">({escape_html(verdict.source)})</span><br>'
         f'<span class="word">{escape_html(verdict.numbers)}</span></li>'
         for verdict in verdicts
@@ -140,7 +165,7 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
     parts = [f"{count_text(verdicts)}."]
     for number, group in _figures(verdicts):
         items = [
-            f"- {MARKS[verdict.state]} **{verdict.state}**: {escape(verdict.says)} ({escape(verdict.source)}): "
+            f"- {verdict.mark} **{verdict.word}**: {escape(verdict.says)} ({escape(verdict.source)}): "
             f"{escape(verdict.numbers)}"
             for verdict in group
         ]
@@ -162,8 +187,8 @@ def scale_note(campaign: Campaign) -> list[str]:
 
 
 def claims_frame(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """One row a claim: `figure`, `number`, `name`, `state`, `says`, `source`, `numbers`."""
-    columns = ["figure", "number", "name", "state", "says", "source", "numbers"]
+    """One row a claim: `figure`, `number`, `name`, `state`, `by_formula`, `says`, `source`, `numbers`."""
+    columns = ["figure", "number", "name", "state", "by_formula", "says", "source", "numbers"]
     return pd.DataFrame([[getattr(verdict, name) for name in columns] for verdict in verdicts], columns=columns)
 
 

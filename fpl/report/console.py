@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fpl.config.experiment import Column
+from fpl.report.comparison import CAVEAT
 from fpl.report.entry import Entry, Grid, Line
 from fpl.report.numbers import show
 from fpl.report.remarks import gaps, head, legend, notes, scale_notes, title, warnings
@@ -46,6 +47,8 @@ def print_grids(console: Console, grids: Sequence[Grid], summary: Summary | None
         console.print()
         for line in summary.lines:
             console.print(line, style="bold")
+        if any(duel.pairs for duel in summary.duels):
+            console.print(CAVEAT, style="dim")
         for warning in summary.warnings:
             console.print(f"warning: {warning}", style="yellow")
 

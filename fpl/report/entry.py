@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from fpl.config.cells import Cell
 from fpl.config.experiment import Column, Experiment, Row
 from fpl.config.layers import ScaleFile
 from fpl.report.lookup import Lookup, Record
-from fpl.report.statistics import mean, sample_std
+from fpl.report.statistics import Spread, sample_std
 from fpl.report.verdict import Verdict
 
 # What stands in a cell: ours (of all or some seeds), only the paper's number, or nothing.
@@ -54,12 +56,10 @@ class Entry:
         state: What there is to show.
         values: Seed -> our value: mIoU in percent, seconds per epoch, or T.
         runs: Ids of the runs behind `values`.
-        arrow: Mean over shared seeds of ours - the run that the row is `over`; None where either is missing.
-        pairs: Seeds behind `arrow`.
+        gains: Ours - the run that the row is `over`, of each seed that both have.
         printed_gain: What the paper's numbers give for it, which is not always the arrow that it prints.
         verdict: What it says about the paper.
         reason: Why values are missing; empty if none is.
-        compared: Recipes of the pairs behind `arrow`, by which comparisons that several tables show are counted once.
         records: Rows of `Results.runs` behind `values`.
     """
 
@@ -67,23 +67,31 @@ class Entry:
     state: State
     values: Mapping[int, float] = field(default_factory=dict)
     runs: tuple[str, ...] = ()
-    arrow: float | None = None
-    pairs: int = 0
+    gains: tuple[float, ...] = ()
     printed_gain: float | None = None
     verdict: Verdict = field(default_factory=Verdict)
     reason: str = ""
-    compared: tuple[tuple[str, str], ...] = ()
     records: tuple[Record, ...] = ()
 
     @property
     def ours(self) -> float | None:
         """Our mean over the measured seeds, or None."""
-        return mean(list(self.values.values())) if self.values else None
+        return float(np.mean(list(self.values.values()))) if self.values else None
 
     @property
     def std(self) -> float | None:
         """Sample standard deviation over seeds; None for fewer than two."""
         return sample_std(list(self.values.values()))
+
+    @property
+    def arrow(self) -> float | None:
+        """Mean of the gains; None where either side is missing."""
+        return float(np.mean(self.gains)) if self.gains else None
+
+    @property
+    def recipe_of(self) -> dict[int, str]:
+        """Recipe digest of each seed that the cell asks for."""
+        return {config.seed: recipe for config, recipe in zip(self.cell.configs, self.cell.recipes, strict=True)}
 
     @property
     def difference(self) -> float | None:
@@ -125,8 +133,10 @@ class Grid:
         columns: Columns that are shown.
         lines: Rows that are shown.
         seeds: Seeds of every cell.
-        noise: Noise floor in points of the metric, or None if not measured.
+        repeated: Spread of one run repeated with the same seed, in points of the metric, or None if not measured.
+        over_seeds: Spread over the seeds of one setting, or None where each setting was run with one seed.
         lookup: Where the runs came from.
+        every: Cell name -> entry, of rows and columns too that are not shown.
     """
 
     experiment: Experiment
@@ -134,8 +144,10 @@ class Grid:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     seeds: tuple[int, ...]
-    noise: float | None
+    repeated: Spread | None
+    over_seeds: Spread | None
     lookup: Lookup
+    every: Mapping[str, Entry]
 
     @property
     def name(self) -> str:

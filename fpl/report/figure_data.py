@@ -14,7 +14,7 @@ from fpl.report.figure_quantities import QUANTITIES, Quantity, numbers, pooled
 from fpl.report.figure_series import Source
 from fpl.report.grid import build_grid
 from fpl.report.lookup import Record
-from fpl.report.statistics import mean, paired, sample_std
+from fpl.report.statistics import paired, sample_std
 
 # A curve has at most so many points: longer runs are averaged over equal parts of their training.
 POINTS = 100
@@ -99,7 +99,7 @@ def scores(figure: Figure, source: Source) -> pd.DataFrame:
                 "miou": entry.ours,
                 "std": entry.std,
                 "seeds": entry.measured,
-                "gain": mean(gains) if gains else None,
+                "gain": float(np.mean(gains)) if gains else None,
                 "gain_std": sample_std(gains),
                 "paper": cell.printed,
                 "paper_gain": cell.arrow,

@@ -8,12 +8,13 @@ from dataclasses import replace
 from fpl.config.campaign import Campaign
 from fpl.config.cells import Cell
 from fpl.config.experiment import Experiment, thresholds
+from fpl.config.identity import recipe_digest
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.report import verdict
 from fpl.report.entry import Entry, Grid, Line, Scale, State
 from fpl.report.lookup import Lookup, Record, look_up, number
-from fpl.report.statistics import margin, mean, noise_floor, paired
+from fpl.report.statistics import Spread, margin, paired, repetition, spread_within
 from fpl.report.verdict import Verdict
 from fpl.store.read import Results
 
@@ -68,10 +69,10 @@ def build_grid(
     """
     experiment = cells[0].experiment
     lookup = results if isinstance(results, Lookup) else look_up(results)
-    noise = _noise(cells, lookup)
+    repeated = _repeated(cells, lookup)
     settings = _settings(cells, experiments, configs or {}) if experiment.table.metric == "threshold" else {}
     entries = {cell.name: _entry(cell, lookup, settings.get(cell.name)) for cell in cells}
-    entries = {name: _compare(entry, entries, scale, noise) for name, entry in entries.items()}
+    entries = {name: _compare(entry, entries, scale, repeated) for name, entry in entries.items()}
     shown = {cell.name for cell in (cells if show is None else show)}
     rows = {cell.row.key: cell.row for cell in cells if cell.name in shown}
     columns = {cell.column.key: cell.column for cell in cells if cell.name in shown}
@@ -79,7 +80,8 @@ def build_grid(
         Line(row, tuple(entries[f"{experiment.name}.{row.key}.{key}"] for key in columns)) for row in rows.values()
     )
     seeds = tuple(sorted({config.seed for cell in cells for config in cell.configs}))
-    return Grid(experiment, scale, tuple(columns.values()), lines, seeds, noise, lookup)
+    spread = _over_seeds(cells, lookup)
+    return Grid(experiment, scale, tuple(columns.values()), lines, seeds, repeated, spread, lookup, entries)
 
 
 def metric_column(cell: Cell) -> str:
@@ -139,39 +141,21 @@ def _unrun(cell: Cell) -> Entry:
     return Entry(cell, "dash", reason=cell.why_not)
 
 
-def _compare(entry: Entry, entries: Mapping[str, Entry], scale: Scale, noise: float | None) -> Entry:
+def _compare(entry: Entry, entries: Mapping[str, Entry], scale: Scale, repeated: Spread | None) -> Entry:
     """The entry with its arrow and verdict."""
     cell = entry.cell
     baseline = entries.get(f"{cell.experiment.name}.{cell.row.over}.{cell.column.key}")
     if baseline is not None and entry.records and baseline.records:
-        differences = paired(entry.values, baseline.values)
-        entry = replace(
-            entry,
-            arrow=mean(differences) if differences else None,
-            pairs=len(differences),
-            printed_gain=_gain(cell, baseline.cell),
-            compared=_compared(entry, baseline),
-        )
-    return replace(entry, verdict=_judge(entry, scale, noise))
+        gains = tuple(paired(entry.values, baseline.values))
+        entry = replace(entry, gains=gains, printed_gain=_gain(cell, baseline.cell))
+    return replace(entry, verdict=_judge(entry, scale, repeated))
 
 
 def _gain(cell: Cell, baseline: Cell) -> float | None:
     return None if cell.printed is None or baseline.printed is None else cell.printed - baseline.printed
 
 
-def _compared(entry: Entry, baseline: Entry) -> tuple[tuple[str, str], ...]:
-    ours, theirs = (
-        {
-            config.seed: recipe
-            for config, recipe in zip(item.cell.configs, item.cell.recipes, strict=True)
-            if config.seed in item.values
-        }
-        for item in (entry, baseline)
-    )
-    return tuple((ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys()))
-
-
-def _judge(entry: Entry, scale: Scale, noise: float | None) -> Verdict:
+def _judge(entry: Entry, scale: Scale, repeated: Spread | None) -> Verdict:
     cell, ours, difference = entry.cell, entry.ours, entry.difference
     if ours is None:
         return verdict.not_run(entry.reason)
@@ -181,17 +165,36 @@ def _judge(entry: Entry, scale: Scale, noise: float | None) -> Verdict:
     if scale.comparable and cell.experiment.table.metric == "miou":
         if difference is None:
             return Verdict()
-        return verdict.against_paper(difference, margin(entry.std, entry.measured, noise), entry.measured)
+        known = margin(list(entry.values.values()), repeated.std if repeated is not None else None)
+        return verdict.against_paper(difference, known, entry.measured)
     return verdict.of_arrow(entry.arrow, cell.arrow)
 
 
-def _noise(cells: Sequence[Cell], lookup: Lookup) -> float | None:
-    """Noise floor of the table's metric; of the noisiest where its columns have several protocols."""
+def _repeated(cells: Sequence[Cell], lookup: Lookup) -> Spread | None:
+    """Spread of one run repeated with the same seed; of the widest where the table's columns have several protocols."""
     if cells[0].experiment.table.metric != "miou":
         return None
     columns = dict.fromkeys(metric_column(cell) for cell in cells if cell.configs)
-    found = [floor for name in columns if (floor := noise_floor(lookup.noise, name)) is not None]
-    return max(found, default=None)
+    found = [spread for name in columns if (spread := repetition(lookup.noise, name)) is not None]
+    return max(found, key=lambda spread: spread.std, default=None)
+
+
+def _over_seeds(cells: Sequence[Cell], lookup: Lookup) -> Spread | None:
+    """Spread over the seeds of one setting, of all seeds that the store has of it, asked for or not."""
+    if cells[0].experiment.table.metric != "miou":
+        return None
+    # Seeds of runs that an older version wrote may be missing.
+    stored = sorted({int(seed) for record in lookup.runs.values() if (seed := number(record, "seed")) is not None})
+    groups: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell.configs and len(stored) > 1:
+            first = cell.configs[0]
+            recipes = [
+                recipe_digest(first.model_copy(update={"seed": seed}).model_dump(mode="json")) for seed in stored
+            ]
+            values = [measure(cell, lookup.runs[recipe]) for recipe in recipes if recipe in lookup.runs]
+            groups[recipes[0]] = [value for value in values if value is not None]
+    return spread_within(groups.values())
 
 
 def _settings(

@@ -1,4 +1,8 @@
-"""Tables as CSV in long form: one line per cell, everything a spreadsheet could want."""
+"""Tables as CSV in long form: one line per cell, everything a spreadsheet could want.
+
+`arrow_ours` is the mean gain over the row's baseline, paired by seed; `arrow_low` and `arrow_high` are the ends of its
+95 % interval (Student's t of `arrow_n` seeds), empty for one seed.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import io
 from collections.abc import Sequence
 
 from fpl.report.entry import Entry, Grid
+from fpl.report.statistics import mean_interval
 
 FIELDS = (
     "table",
@@ -20,6 +25,9 @@ FIELDS = (
     "difference",
     "arrow_printed",
     "arrow_ours",
+    "arrow_low",
+    "arrow_high",
+    "arrow_n",
     "verdict",
     "reason",
     "run_ids",
@@ -38,7 +46,7 @@ def longform(grids: Sequence[Grid]) -> str:
 
 
 def _record(grid: Grid, entry: Entry) -> list[object]:
-    cell = entry.cell
+    cell, interval = entry.cell, mean_interval(entry.gains)
     return [
         grid.name,
         cell.row.key,
@@ -51,6 +59,9 @@ def _record(grid: Grid, entry: Entry) -> list[object]:
         _number(entry.difference),
         _number(cell.arrow),
         _number(entry.arrow),
+        _number(interval.low if interval is not None else None),
+        _number(interval.high if interval is not None else None),
+        len(entry.gains) or "",
         str(entry.verdict),
         entry.reason,
         " ".join(entry.runs),

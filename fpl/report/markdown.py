@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from fpl.report.comparison import RULE
 from fpl.report.entry import Entry, Grid
 from fpl.report.numbers import show
 from fpl.report.remarks import READING, column_name, gaps, head, legend, notes, scale_notes, title, warnings
@@ -19,6 +20,8 @@ def markdown(grids: Sequence[Grid], summary: Summary | None = None) -> str:
         if summary.warnings:
             parts.append(_list([f"warning: {warning}" for warning in summary.warnings]))
     parts.append(READING)
+    if summary is not None:
+        parts.append(escape(RULE))
     if signs := legend(grids):
         parts.append(_list(signs))
     return "\n\n".join([*parts, *map(_section, grids)]) + "\n"

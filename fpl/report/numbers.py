@@ -78,8 +78,8 @@ def _word(entry: Entry) -> str:
     words = [WORDS.get(entry.state, "")]
     if entry.state == "partial":
         words.append(f"{entry.measured} of {entry.wanted} seeds")
-    if entry.arrow is not None and entry.pairs < entry.measured:
-        words.append(f"arrow: {entry.pairs} of {entry.wanted} seeds")
+    if entry.arrow is not None and len(entry.gains) < entry.measured:
+        words.append(f"arrow: {len(entry.gains)} of {entry.wanted} seeds")
     return ", ".join(filter(None, words))
 
 

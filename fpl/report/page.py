@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from fpl.files import write_atomic
+from fpl.report.comparison import RULE
 from fpl.report.entry import Grid
 from fpl.report.html import section
 from fpl.report.latex import latex
@@ -16,7 +17,7 @@ from fpl.report.markdown import markdown
 from fpl.report.remarks import READING, legend, scale_notes, short_title
 from fpl.report.statistics import MARGIN_RULE
 from fpl.report.style import STYLE
-from fpl.report.summary import SIGN_TEST_RULE, Summary
+from fpl.report.summary import Summary
 
 PAGE = "index.html"
 
@@ -102,8 +103,15 @@ def write_tables(folder: Path, grids: Sequence[Grid], summary: Summary) -> list[
 
 
 def _summary(summary: Summary) -> list[str]:
-    lines = [*summary.lines, *(f"warning: {warning}" for warning in summary.warnings)]
-    return ['<div class="summary">', *(f"<p>{escape(line)}</p>" for line in lines), "</div>"]
+    lines = [_opened(line) for line in summary.lines]
+    lines += [escape(f"warning: {warning}") for warning in summary.warnings]
+    return ['<div class="summary">', *(f"<p>{line}</p>" for line in lines), "</div>"]
+
+
+def _opened(line: str) -> str:
+    """A line of the summary whose subject, up to the colon, is bold."""
+    subject, colon, rest = line.partition(": ")
+    return f"<b>{escape(subject)}</b>{colon}{escape(rest)}" if colon else escape(line)
 
 
 def _scale(grids: Sequence[Grid]) -> list[str]:
@@ -115,7 +123,7 @@ def _legend(grids: Sequence[Grid]) -> list[str]:
     lines = [f"{READING} Italic numbers on hatched ground are cited there from others."]
     if signs := legend(grids):
         lines.append("Signs: " + "; ".join(signs) + ".")
-    lines.append(SIGN_TEST_RULE)
+    lines.append(RULE)
     if grids[0].scale.comparable:
         lines.append(MARGIN_RULE)
     return [f'<p class="legend">{escape(line)}</p>' for line in lines]

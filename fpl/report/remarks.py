@@ -76,8 +76,8 @@ def scale_notes(scale: Scale) -> list[str]:
 
 
 def head(grid: Grid) -> list[str]:
-    """Lines under the title: scale and seeds, what the numbers are, on which splits, the noise floor."""
-    return [_scale_line(grid), _metric_line(grid), *_split_line(grid), *_noise_line(grid)]
+    """Lines under the title: scale and seeds, what the numbers are, on which splits, how far they vary."""
+    return [_scale_line(grid), _metric_line(grid), *_split_line(grid), *_spread_lines(grid)]
 
 
 def _scale_line(grid: Grid) -> str:
@@ -135,13 +135,30 @@ def _split_line(grid: Grid) -> list[str]:
     return ["splits: " + ", ".join(f"{dataset} {family}" for dataset, family in families)] if families else []
 
 
-def _noise_line(grid: Grid) -> list[str]:
-    if grid.experiment.table.metric != "miou":
+def _spread_lines(grid: Grid) -> list[str]:
+    """What repeating a run with the same seed changes, and beside it what other seeds change."""
+    if grid.experiment.table.metric != "miou" or not grid.seeds:
         return []
-    if grid.noise is not None:
-        spread = "the standard deviation of repeated runs of one seed; other seeds vary more"
-        return [f"noise floor: {grid.noise:.2f} points, {spread}"]
-    return ["noise floor: not measured"] if grid.scale.comparable else []
+    lines = []
+    if grid.repeated is not None:
+        repeated, equal = grid.repeated, " (equal to the last bit)" if grid.repeated.std == 0 else ""
+        times = (
+            f"{repeated.values} times" if repeated.groups == 1 else f"{repeated.groups} runs {repeated.values} times"
+        )
+        lines.append(
+            f"repeating one run with the same seed, {times}: standard deviation {repeated.std:.2f} points{equal}"
+        )
+    elif grid.scale.comparable:
+        lines.append("repeating one run with the same seed: not measured (`fpl reproduce noise`)")
+    if grid.over_seeds is not None:
+        spread = grid.over_seeds
+        settings = "1 setting" if spread.groups == 1 else f"{spread.groups} settings"
+        lines.append(
+            f"spread over seeds: standard deviation {spread.std:.2f} points ({spread.values} runs of {settings})"
+        )
+    else:
+        lines.append("spread over seeds: unknown, each setting was run with one seed at most")
+    return lines
 
 
 def notes(grid: Grid) -> tuple[list[str], dict[str, list[int]]]:

@@ -30,20 +30,20 @@ def best(study: StudyView, rows: int = BEST) -> pd.DataFrame:
     if paper.empty:
         return frame.assign(difference=math.nan, margin=math.nan)
     base = paper.iloc[0]
-    margins = [margin_between(row, base, study.noise) for _, row in found.iterrows()]
+    margins = [margin_between(row, base, study.repeated) for _, row in found.iterrows()]
     return frame.assign(
         difference=found["score"] - base["score"],
         margin=pd.Series([math.nan if margin is None else margin for margin in margins], index=frame.index),
     )
 
 
-def margin_between(one: pd.Series, other: pd.Series, noise: float | None) -> float | None:
+def margin_between(one: pd.Series, other: pd.Series, repeated: float | None) -> float | None:
     """Twice the standard error of the difference of two trials' means (normal approximation).
 
     Args:
         one: A trial: `score_std`, `runs_scored`.
         other: Another.
-        noise: Standard deviation of repeated runs of one seed, which stands in where a trial has one run.
+        repeated: Standard deviation of one run repeated with the same seed, which stands in where a trial has one run.
 
     Returns:
         Points of mIoU; None where nothing is known about the spread of one of them.
@@ -52,8 +52,8 @@ def margin_between(one: pd.Series, other: pd.Series, noise: float | None) -> flo
     for trial in (one, other):
         if trial["runs_scored"] >= 2 and not pd.isna(trial["score_std"]):
             variance += float(trial["score_std"]) ** 2 / int(trial["runs_scored"])
-        elif noise:
-            variance += noise**2
+        elif repeated:
+            variance += repeated**2
         else:
             # Repeats that are equal to the last bit say nothing about the spread.
             return None
@@ -106,7 +106,7 @@ def early_stopping(study: StudyView) -> pd.DataFrame:
         "steps_spent": round(spent),
         "steps_whole": round(whole),
         "share_saved": 1 - spent / whole if whole else 0.0,
-        "device_hours": math.fsum(study.trials["device_hours"].fillna(0.0)),
+        "device_hours": float(study.trials["device_hours"].sum()),
         "device_unit": study.about["device_unit"],
     }
     return pd.DataFrame([row])

@@ -126,11 +126,12 @@ def difference_line(study: StudyView) -> str:
         return f"nothing found is better than the paper's setting of {base['origin']}"
     difference = first["score"] - base["score"]
     said = f"best against the paper's best setting ({base['origin']}): {difference:+.2f} points of mIoU"
-    margin = margin_between(first, base, study.noise)
+    margin = margin_between(first, base, study.repeated)
     many = f"the best of {len(done)} is high by selection too"
     if margin is None:
         return f"{said}; from one run each nothing is known of its spread (--seeds), and {many}"
-    of = "two standard errors" if min(first["runs_scored"], base["runs_scored"]) >= 2 else "twice the noise of repeats"
+    several = min(first["runs_scored"], base["runs_scored"]) >= 2
+    of = "two standard errors" if several else "twice the error of repeating a run with the same seed"
     verdict = "within noise" if abs(difference) <= margin else "more than noise"
     return f"{said}, {verdict} ({of}: {margin:.2f}); {many}"
 

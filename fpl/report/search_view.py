@@ -12,7 +12,7 @@ import pandas as pd
 
 from fpl.config.layers import flatten
 from fpl.config.search import DIRECTIONS, Parameter
-from fpl.report.statistics import noise_floor
+from fpl.report.statistics import repetition
 from fpl.store.read import Results
 from fpl.store.search_frame import FRACTION, read_space, records
 from fpl.store.trials import TrialRow, is_cell, read_trials
@@ -29,14 +29,15 @@ class StudyView:
         about: Its row of the table `studies`.
         trials: Its rows of `Results.search`, by number.
         rows: The same trials as they were recorded.
-        noise: Noise floor of its metric in these results (points of mIoU), None if not measured.
+        repeated: Standard deviation of one run repeated with the same seed in these results (points of mIoU), None if
+            not measured.
         title: What a reader tells it apart by.
     """
 
     about: Mapping[str, Any]
     trials: pd.DataFrame
     rows: list[TrialRow]
-    noise: float | None
+    repeated: float | None
     title: str
 
     @cached_property
@@ -111,7 +112,7 @@ def read_search(results: Results, name: str) -> SearchView:
             row,
             frame[frame["study"] == row["study"]].reset_index(drop=True),
             read_trials(results.folder, row["study"]),
-            noise_floor(results.noise, row["metric"]),
+            repeated.std if (repeated := repetition(results.noise, row["metric"])) is not None else None,
             title,
         )
         for row, title in zip(about, titles, strict=True)

@@ -1,40 +1,69 @@
-"""The few statistics that the tables need, exact and without a library.
+"""The few statistics that the tables need, asked of numpy, pandas and scipy with the rules that are ours.
 
-All of them are about points of a metric: mIoU in percent, or seconds.
+All of them are about points of a metric: mIoU in percent, or seconds. scipy.stats takes longer to import than all else
+that prints a table, so it is imported where a test or an interval is asked for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 # Differences below this are ties: they come from adding floats in another order.
 TIE = 1e-9
+# Of every interval.
+CONFIDENCE = 0.95
+RESAMPLES = 9999
+# Of fewer groups a bootstrap is rough: its intervals come out too narrow.
+FEW = 10
 
 # What a reader is told beside every margin.
 MARGIN_RULE = (
-    "A difference from the paper is noise when it is at most 2 std / sqrt(n) of our n seeds, and at least twice the "
-    "noise floor (the std of repeated runs of one seed). One run alone is judged by twice the noise floor, and not at "
-    "all where that was not measured or repeats are equal to the last bit."
+    "A difference from the paper is noise when it is within the 95 % interval of our mean (Student's t of n seeds), "
+    "and always when it is at most twice the standard deviation of one run repeated with the same seed. One run alone "
+    "is judged by the latter, which says nothing about other seeds, and not at all where nothing was repeated or "
+    "repeats are equal to the last bit."
 )
 
 
-def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean; ValueError for no values."""
-    if not values:
-        raise ValueError("the mean of no values")
-    return math.fsum(values) / len(values)
+@dataclass(frozen=True)
+class Spread:
+    """A standard deviation within groups of values that should be equal.
+
+    Attributes:
+        std: The root of the groups' mean variance, weighted by their degrees of freedom.
+        groups: Groups of two values or more.
+        values: Values in them.
+    """
+
+    std: float
+    groups: int
+    values: int
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval of a mean, `CONFIDENCE` wide.
+
+    Attributes:
+        low: Its lower end.
+        high: Its upper end.
+        n: What was resampled, or the values it is from.
+    """
+
+    low: float
+    high: float
+    n: int
 
 
 def sample_std(values: Sequence[float]) -> float | None:
     """Standard deviation with n - 1 below the fraction; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    centre = mean(values)
-    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
+    # Less the first value: equal values then have exactly no spread.
+    return float(np.std(np.subtract(values, values[0]), ddof=1)) if len(values) > 1 else None
 
 
 def paired(ours: Mapping[int, float], baseline: Mapping[int, float]) -> list[float]:
@@ -42,42 +71,82 @@ def paired(ours: Mapping[int, float], baseline: Mapping[int, float]) -> list[flo
     return [ours[seed] - baseline[seed] for seed in sorted(ours.keys() & baseline.keys())]
 
 
-def noise_floor(noise: pd.DataFrame, metric: str) -> float | None:
-    """Standard deviation of repeated runs of one recipe and seed, pooled over the recipes that were repeated.
+def spread_within(groups: Iterable[Sequence[float]]) -> Spread | None:
+    """Pooled standard deviation within groups; None where none has two values."""
+    found = [(std, len(group)) for group in groups if (std := sample_std(group)) is not None]
+    if not found:
+        return None
+    variance = np.average([std**2 for std, _ in found], weights=[n - 1 for _, n in found])
+    return Spread(math.sqrt(variance), len(found), sum(n for _, n in found))
+
+
+def repetition(noise: pd.DataFrame, metric: str) -> Spread | None:
+    """Spread of repeated runs of one recipe and seed: what the hardware's arithmetic does, and nothing else.
 
     Args:
         noise: `Results.noise`: one row per repetition, with `recipe` (seed included) and metrics.
         metric: Column of the metric, for example `miou_whole_best`.
-
-    Returns:
-        The square root of the mean variance, weighted by repetitions - 1; None if nothing was repeated.
     """
     if metric not in noise:
         return None
-    squares, degrees = 0.0, 0
-    for _, group in noise.dropna(subset=[metric]).groupby("recipe"):
-        values = [float(value) for value in group[metric]]
-        std = sample_std(values)
-        if std is not None:
-            squares += std**2 * (len(values) - 1)
-            degrees += len(values) - 1
-    return math.sqrt(squares / degrees) if degrees else None
+    return spread_within(list(group) for _, group in noise.dropna(subset=[metric]).groupby("recipe")[metric])
 
 
-def margin(std: float | None, n: int, noise: float | None) -> float | None:
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """Interval of the mean of independent values by Student's t; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    from scipy.stats import sem, t
+
+    half = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * sem(values))
+    middle = float(np.mean(values))
+    return Interval(middle - half, middle + half, len(values))
+
+
+def bootstrap_interval(values: Sequence[float], groups: Sequence[Hashable]) -> Interval | None:
+    """Interval of the mean of values that come in groups, by drawing whole groups `RESAMPLES` times with seed 0.
+
+    Values of one group may depend on each other: they stay together. The interval is that of the percentiles.
+
+    Args:
+        values: The values.
+        groups: The group of each.
+
+    Returns:
+        None for fewer than two groups: there is nothing to draw from.
+    """
+    parts = pd.Series(values, dtype=float).groupby(list(groups)).agg(["sum", "count"])
+    if len(parts) < 2:
+        return None
+    from scipy.stats import bootstrap
+
+    found = bootstrap(
+        (parts["sum"].to_numpy(), parts["count"].to_numpy()),
+        lambda sums, counts, axis: sums.sum(axis=axis) / counts.sum(axis=axis),
+        paired=True,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return Interval(float(found.low), float(found.high), len(parts))
+
+
+def margin(values: Sequence[float], repeated: float | None) -> float | None:
     """How far our mean of n seeds may be from the paper's number and still agree with it (`MARGIN_RULE`).
 
     Args:
-        std: Sample standard deviation over seeds; None for n < 2.
-        n: Measured seeds.
-        noise: Noise floor, or None if not measured.
+        values: Our value of each seed.
+        repeated: Standard deviation of one run repeated with the same seed, or None if not measured.
 
     Returns:
         Points; None where nothing is known about the noise.
     """
-    floor = 2 * noise if noise is not None else 0.0
-    if n >= 2 and std is not None:
-        return max(2 * std / math.sqrt(n), floor)
+    floor = 2 * repeated if repeated is not None else 0.0
+    interval = mean_interval(values)
+    if interval is not None:
+        return max((interval.high - interval.low) / 2, floor)
     # Repeats that are equal to the last bit say that the machine is deterministic, nothing about the spread.
     return floor or None
 
@@ -97,19 +166,18 @@ class SignTest:
     ties: int = 0
 
     @property
-    def one_sided(self) -> float:
-        """Probability of at least this many wins in fair coin flips; 1 for no comparison."""
-        return self._tail(self.wins)
+    def n(self) -> int:
+        """Comparisons, ties included."""
+        return self.wins + self.losses + self.ties
 
     @property
-    def two_sided(self) -> float:
-        """Probability of a result at least this one-sided, to either side; 1 for no comparison."""
-        return min(1.0, 2 * self._tail(max(self.wins, self.losses)))
+    def p(self) -> float:
+        """Probability of a result at least this one-sided in fair coin flips, to either side; 1 for no comparison."""
+        if not self.wins + self.losses:
+            return 1.0
+        from scipy.stats import binomtest
 
-    def _tail(self, least: int) -> float:
-        flips = self.wins + self.losses
-        # Whole numbers until the last step: exact at any number of comparisons.
-        return sum(math.comb(flips, heads) for heads in range(least, flips + 1)) / (1 << flips)
+        return float(binomtest(self.wins, self.wins + self.losses).pvalue)
 
 
 def sign_test(differences: Iterable[float]) -> SignTest:

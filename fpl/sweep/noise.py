@@ -1,4 +1,4 @@
-"""The noise floor: one run with one seed, repeated. What is left is what the hardware's arithmetic does to the mIoU."""
+"""One run repeated with the same seed: what differs is what the hardware's arithmetic does to the mIoU, no more."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def measure_noise(
     whole = Account()
     for repeat in range(repeats):
         apart = replace(places, out=places.out / "repeats" / str(repeat))
-        say(f"noise floor, repetition {repeat + 1} of {repeats} of {identity}")
+        say(f"one run with the same seed, repetition {repeat + 1} of {repeats}: {identity}")
         account = carry_out([wanted], apart, execution, estimate=estimate, retry_failed=True, say=say)
         whole.before += account.before
         whole.results |= {f"{key} ({repeat})": result for key, result in account.results.items()}

@@ -34,20 +34,30 @@ def test_texts(tmp_path: Path) -> None:
         Verdict("figure_4", "Figure 4", "one", "K <grows>.", "paper", "holds", "1 < 2; 1 run"),
         Verdict("figure_4", "Figure 4", "two", "It falls.", "paper", "does not hold", "3"),
         Verdict("figure_6", "Figure 6", "three", "It is there.", "paper", "not run", "no finished run of a.b_c.d"),
+        Verdict("figure_6", "Figure 6", "four", "Always so.", "paper", "holds", "0 < 1", by_formula=True),
+        Verdict("figure_6", "Figure 6", "five", "Never so.", "paper", "does not hold", "1 < 0", by_formula=True),
+        Verdict("figure_6", "Figure 6", "six", "Unseen.", "paper", "not run", "no run", by_formula=True),
     ]
-    assert count_text(verdicts) == "claims of the paper: 1 hold, 1 do not, 1 not run"
+    # What holds by its formula is not found; what should and does not is as wrong as any other, and said louder.
+    assert count_text(verdicts) == (
+        "claims of the paper: 1 found to hold, 2 not, 1 by their formula (checked), 2 not run"
+    )
     text = claims_text(verdicts)
     assert text.splitlines()[0] == "Figure 4" and text.splitlines()[-1] == count_text(verdicts)
     assert "✗ does not hold: It falls. (paper) [two]\n      3\n" in text
     html = claims_html(verdicts)
-    assert html.count("<li>") == 3 and "K &lt;grows&gt;." in html and claims_html([]) == ""
+    assert html.count("<li>") == 6 and "K &lt;grows&gt;." in html and claims_html([]) == ""
     markdown = claims_markdown(verdicts)
     assert "- – **not run**: It is there. (paper): no finished run of a.b\\_c.d" in markdown
+    assert "- ≡ **holds by its formula**: Always so. (paper): 0 \\< 1" in markdown
+    assert "- ✗ **does not hold, though its formula says it should**: Never so." in markdown
+    assert "≡ holds by its formula: Always so. (paper) [four]" in text and "≡ holds by its formula</b>" in html
     assert "**Figure 6**" in markdown and markdown.startswith(count_text(verdicts))
     write_claims(tmp_path, verdicts)
     assert (tmp_path / "claims.md").read_text().endswith(markdown)
     read = pd.read_csv(tmp_path / "claims.csv")
-    assert list(read["state"]) == ["holds", "does not hold", "not run"]
+    assert list(read["state"]) == ["holds", "does not hold", "not run"] * 2
+    assert list(read["by_formula"]) == [False] * 3 + [True] * 3
     pd.testing.assert_frame_equal(read, claims_frame(verdicts), check_dtype=False)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +14,11 @@ from fpl.config.campaign import load_campaign
 from fpl.errors import FplError
 from fpl.report.entry import Entry, Grid
 from fpl.report.grid import build_grids, measure
+from fpl.report.longform import longform
 from fpl.report.lookup import Record
 from fpl.report.numbers import show
 from fpl.report.remarks import gaps, head, notes, warnings
-from fpl.report.statistics import SignTest
+from fpl.report.statistics import SignTest, Spread
 from fpl.report.summary import summarize
 from tests.report.world import BASE, SETTINGS, SPEED, World
 
@@ -89,9 +92,17 @@ def test_mean_std_and_paired_arrow_over_seeds(tmp_path: Path) -> None:
     assert found.ours == pytest.approx(190 / 3)
     assert found.std == pytest.approx(math.sqrt(8 + 1 / 12))
     assert found.difference == pytest.approx(190 / 3 - 61)
-    # 1, 0.5, 2.5.
+    # 1, 0.5, 2.5: mean 4 / 3, standard error 0.6009; 4.3027 of it is 2.5855.
     assert found.arrow == pytest.approx(4 / 3)
-    # 2 * 2.843 / sqrt 3 = 3.283 is more than 2.333.
+    rows = {
+        (row["row"], row["column"]): row for row in csv.DictReader(io.StringIO(longform(list(grids(world).values()))))
+    }
+    row = rows["fpl_cps", "small_16"]
+    assert (float(row["arrow_low"]), float(row["arrow_high"])) == pytest.approx(
+        (4 / 3 - 2.5855, 4 / 3 + 2.5855), abs=1e-4
+    )
+    assert row["arrow_n"] == "3" and rows["cps", "small_16"]["arrow_n"] == ""
+    # t = 4.303 of two degrees: 4.303 * 2.843 / sqrt 3 = 7.06 is more than 2.333.
     assert str(found.verdict) == "within noise"
 
 
@@ -110,20 +121,43 @@ def test_two_of_three_seeds_are_marked(tmp_path: Path) -> None:
     assert show(partial).lines == ["60.10 ±0.14 ≈*", "2 of 3 seeds", "paper 60.00"]
     full = entry(main, "fpl_cps", "small_16")
     # Seed 1 has no partner: 1.0 and 1.2.
-    assert (full.pairs, full.arrow) == (2, pytest.approx(1.1))
+    assert full.gains == (pytest.approx(1.0), pytest.approx(1.2)) and full.arrow == pytest.approx(1.1)
     assert show(full).lines[1] == "arrow: 2 of 3 seeds"
 
 
-def test_verdict_needs_a_noise_floor_for_one_seed(tmp_path: Path) -> None:
+def test_verdict_of_one_seed_needs_a_repeated_run(tmp_path: Path) -> None:
     world = World(tmp_path, "full", seeds=1)
     world.run("main.cps.small_8", 65.9)
     assert str(entry(grids(world)["main"], "cps", "small_8").verdict) == "one run, noise unknown"
     # 64, 65: variance 0.5; margin 2 * 0.707 = 1.414 is more than 0.9.
     world.repeat("some-recipe", {0: 64.0, 1: 65.0})
     main = grids(world)["main"]
-    assert main.noise == pytest.approx(math.sqrt(0.5))
+    assert main.repeated == Spread(pytest.approx(math.sqrt(0.5)), 1, 2)
     assert str(entry(main, "cps", "small_8").verdict) == "within noise (provisional)"
-    assert "noise floor: 0.71 points" in " ".join(head(main))
+    assert head(main)[-2:] == [
+        "repeating one run with the same seed, 2 times: standard deviation 0.71 points",
+        "spread over seeds: unknown, each setting was run with one seed at most",
+    ]
+
+
+def test_the_spread_over_seeds_is_of_all_that_the_store_has(tmp_path: Path) -> None:
+    world = World(tmp_path, "full")
+    for seed, miou in enumerate([61.0, 63.0]):
+        world.run("main.cps.small_16", miou, seed)
+    for seed, miou in enumerate([70.0, 71.0, 72.0]):
+        world.run("main.cps.small_8", miou, seed)
+    world.run("main.cps.large_8", 80.0)
+    world.repeat("some-recipe", {0: 64.0, 1: 64.0, 2: 64.0})
+    lines = [
+        "repeating one run with the same seed, 3 times: standard deviation 0.00 points (equal to the last bit)",
+        # Variances 2 of one degree and 1 of two: sqrt(4 / 3).
+        "spread over seeds: standard deviation 1.15 points (5 runs of 2 settings)",
+    ]
+    assert head(grids(world)["main"])[-2:] == lines
+    # A campaign of one seed shows one of each cell, and the spread of those that are there.
+    world.campaign = load_campaign(world.experiments, "full", seeds=1)
+    assert head(grids(world)["main"])[-2:] == lines
+    assert grids(world)["speed"].over_seeds is None
 
 
 def test_selection_names_the_column(tmp_path: Path) -> None:
@@ -190,12 +224,10 @@ def test_sign_test_counts_shared_runs_once(tmp_path: Path) -> None:
     assert entry(found["main"], "supervised", "small_8").arrow == pytest.approx(2.0)
     assert entry(found["again"], "fpl_cps", "small_8").arrow == pytest.approx(-1.0)
     summary = summarize(list(found.values()), world.results)
-    assert summary.ours == SignTest(1, 1, 1)
-    assert summary.paper == SignTest(3, 0, 0)
+    assert summary.duels[0].signs == SignTest(1, 1, 1)
+    assert summary.duels[0].printed == SignTest(3, 0, 0)
     assert (summary.done, summary.wanted, summary.failed) == (7, 9, 0)
     assert summary.train_seconds == 350.0
-    assert "1 win, 1 loss, 1 tie (sign test: p = 1 two-sided, 0.75 one-sided)" in summary.test_line
-    assert "3 wins, 0 losses, 0 ties (sign test: p = 0.25 two-sided, 0.12 one-sided)" in summary.test_line
 
 
 def test_paper_counts_without_printed_arrows(tmp_path: Path) -> None:
@@ -204,7 +236,7 @@ def test_paper_counts_without_printed_arrows(tmp_path: Path) -> None:
     world.run("again.fpl_cps.small_8", 21.0)
     fpl = entry(grids(world)["again"], "fpl_cps", "small_8")
     assert (fpl.cell.arrow, fpl.printed_gain) == (None, pytest.approx(0.5))
-    assert summarize(list(grids(world).values()), world.results).paper == SignTest(1, 0)
+    assert summarize(list(grids(world).values()), world.results).duels[0].printed == SignTest(1, 0)
 
 
 def test_equal_numbers_of_different_runs_reach_the_summary(tmp_path: Path) -> None:
@@ -311,7 +343,7 @@ def test_subsets_keep_their_baselines(tmp_path: Path) -> None:
     assert [line.row.key for line in main.lines] == ["fpl_cps"]
     assert [column.key for column in main.columns] == ["small_16", "small_8"]
     assert entry(main, "fpl_cps", "small_8").arrow == pytest.approx(1.0)
-    assert summarize(list(found.values()), world.results).ours == SignTest(1, 0)
+    assert summarize(list(found.values()), world.results).duels[0].signs == SignTest(1, 0)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_noise_of_repeats_stands_in_for_single_runs(tmp_path: Path) -> None:
     one = view(tmp_path).studies[0]
     # A standard deviation of 1 in each of two single runs: 2 sqrt(2).
     assert best(one)["margin"].iloc[0] == pytest.approx(2 * math.sqrt(2))
-    assert "within noise (twice the noise of repeats: 2.83)" in difference_line(one)
+    assert "within noise (twice the error of repeating a run with the same seed: 2.83)" in difference_line(one)
 
 
 def test_history_and_early_stopping(eighth: StudyView) -> None:
