@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -39,8 +39,8 @@ class Context(Protocol):
     world_size: int
     device: torch.device
 
-    def latest(self) -> State | None:
-        """The newest complete checkpoint of this run, or None."""
+    def latest(self, check: Callable[[State], None]) -> State | None:
+        """The newest complete checkpoint of this run for which `check` raises no error, or None."""
 
     def report(self, step: int, metrics: dict[str, float], state: State | None) -> Verdict:
         """Take metrics and, if given, a checkpoint's state; called by every rank at the same steps."""
