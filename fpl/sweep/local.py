@@ -20,7 +20,7 @@ from fpl.config.checks import worker_problem
 from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
 from fpl.data.validation import ValidationSet, validated_on
-from fpl.errors import FplError
+from fpl.errors import FplError, shortage
 from fpl.files import locked
 from fpl.losses import kernels
 from fpl.store.write import run_path
@@ -145,11 +145,21 @@ def run_local(
                 ) as log:
                     options = replace(options or LoopOptions(), on_metrics=log)
                     context = LocalContext(workers, where, folder, on_report)
-                    outcome = _train(prepared, context, options, stream)
+                    outcome = _with_memory(lambda: _train(prepared, context, options, stream))
                 _finish(places.out, prepared, outcome, workers, where, options)
             if workers.rank == 0:
                 folder.finish()
         return done
+
+
+def _with_memory(train: Callable[[], Outcome]) -> Outcome:
+    """Train; where memory does not suffice, say what to change."""
+    try:
+        return train()
+    except (MemoryError, RuntimeError) as error:
+        if (lack := shortage(error)) is None:
+            raise
+        raise lack from error
 
 
 def _check_loss(device: torch.device) -> None:
