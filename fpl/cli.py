@@ -18,7 +18,7 @@ from fpl.cli_reproduce import reproduce
 from fpl.cli_search import search
 from fpl.cli_splits import splits_app
 from fpl.cli_tables import tables
-from fpl.config.defaults import DIAGNOSE_EVERY
+from fpl.config.defaults import DIAGNOSE_EVERY, MOST_THREADS
 from fpl.data.parallel import core_count
 from fpl.errors import FplError, file_error, shortage
 
@@ -42,7 +42,7 @@ app.command()(search)
 Out = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
 Weights = Annotated[Path | None, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Threads = Annotated[int, typer.Option(min=1, help="CPU threads of torch.", show_default="all cores")]
+Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of torch.", show_default="all cores")]
 Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: best (on validation) or last.")]
 
 RESULTS = Path("results/local")

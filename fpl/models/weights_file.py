@@ -85,9 +85,9 @@ def _tensors_in(value: Mapping[Any, Any]) -> int:
 
 
 def _save_again(path: Path, part: str) -> str:
-    """How to make a file that is read of one that is not; the first step may run code, so it is for files one trusts."""
+    """How to make a file that is read of one that is not: in a way that may run code, so for files one trusts."""
     return (
-        "save the state dict alone, where the file is trusted: python -c \"import torch; "
+        'save the state dict alone, where the file is trusted: python -c "import torch; '
         f"torch.save(torch.load({path.name!r}, map_location='cpu', weights_only=False){part}, 'weights.pth')\""
     )
 

@@ -1,6 +1,7 @@
 """What a run needs on disk and whether it is there, found in milliseconds and without torch.
 
-Torch is loaded for one thing: to look into a file of pretrained weights, where there is one. `fpl.sweep.prepare` looks closer, at every file, when the run starts.
+Torch is loaded for one thing: to look into a file of pretrained weights, where there is one. `fpl.sweep.prepare` looks
+closer, at every file, when the run starts.
 """
 
 from __future__ import annotations
@@ -109,7 +110,6 @@ class Needs:
             return f"pretrained weights {', '.join(names)} not found ({where}) -> put one there"
         self.to_download.append(model.backbone)
         return ""
-
 
     def _content(self, model: ModelConfig) -> str:
         # Reading tensors needs torch, which takes seconds to load: only where there is a file.

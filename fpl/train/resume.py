@@ -132,7 +132,5 @@ def restore(run: Run, state: State) -> None:
     if before != run.context.world_size:
         notes.append(f" on {run.context.world_size} workers instead of {before}: same batches, sums round differently")
     elif state["threads"] != run.options.threads:
-        notes.append(
-            f" with {run.options.threads} CPU threads instead of {state['threads']}: sums round differently"
-        )
+        notes.append(f" with {run.options.threads} CPU threads instead of {state['threads']}: sums round differently")
     run.progress.note(f"continuing at step {run.memory.step} of {run.config.train.steps}{''.join(notes)}")

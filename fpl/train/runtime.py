@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fpl.config.defaults import MOST_THREADS
 from fpl.config.schema import RunConfig, TrainConfig
 from fpl.errors import FplError
 
@@ -198,7 +199,13 @@ def select_device(name: str) -> torch.device:
 
 
 def prepare_torch(train: TrainConfig, threads: int) -> None:
-    """Set threads and determinism for this process. The thread count decides the last bits of a CPU run."""
+    """Set threads and determinism for this process. The thread count decides the last bits of a CPU run.
+
+    Raises:
+        FplError: So many threads no machine has.
+    """
+    if not 1 <= threads <= MOST_THREADS:
+        raise FplError(f"{threads} threads", where="--threads", hint=f"between 1 and {MOST_THREADS}")
     torch.set_num_threads(threads)
     if train.deterministic != "off":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
