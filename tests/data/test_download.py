@@ -154,3 +154,19 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     printed = capsys.readouterr()
     assert end.value.code == 2
     assert "no route to host" in printed.err and "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/fpl-outside"])
+def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path, network: list[tuple[str, str]], name: str) -> None:
+    file = tmp_path / "downloads" / VOC_TAR
+    file.parent.mkdir()
+    with tarfile.open(file, "w") as archive:
+        archive.addfile(tarfile.TarInfo(CONTENT[VOC_TAR]), io.BytesIO())
+        link = tarfile.TarInfo("VOCdevkit/VOC2012/link")
+        link.type, link.linkname = tarfile.SYMTYPE, name if name.startswith("/") else "../../../../outside"
+        archive.addfile(link)
+    with pytest.raises(FplError, match="cannot be unpacked") as caught:
+        download("voc", tmp_path)
+    assert str(file) in caught.value.message
+    assert [path.name for path in (tmp_path / "downloads").iterdir()] == [VOC_TAR]
+    assert not (tmp_path / "VOCdevkit").exists()
