@@ -17,8 +17,16 @@ _HARMLESS = ("torch", "torch._utils", "torch.storage", "torch._tensor", "torch.n
 class _Inert:
     """Stands for every object of the file: takes whatever is done to it and does nothing."""
 
+    def __new__(cls, *_: Any, **__: Any) -> _Inert:
+        self = super().__new__(cls)
+        self.keys = []
+        return self
+
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.keys: list[Any] = []
+        self.keys: list[Any]
+
+    def __call__(self, *_: Any, **__: Any) -> _Inert:
+        return self
 
     def __setstate__(self, state: Any) -> None:
         """Nothing is kept."""
