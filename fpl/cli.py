@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -18,9 +18,9 @@ from fpl.cli_reproduce import reproduce
 from fpl.cli_search import search
 from fpl.cli_splits import splits_app
 from fpl.cli_tables import tables
-from fpl.config.defaults import DIAGNOSE_EVERY
+from fpl.config.defaults import DIAGNOSE_EVERY, MOST_THREADS
 from fpl.data.parallel import core_count
-from fpl.errors import FplError
+from fpl.errors import FplError, file_error, shortage
 
 app = typer.Typer(
     name="fpl",
@@ -42,7 +42,7 @@ app.command()(search)
 Out = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
 Weights = Annotated[Path | None, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Threads = Annotated[int, typer.Option(min=1, help="CPU threads of torch.", show_default="all cores")]
+Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of torch.", show_default="all cores")]
 Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: best (on validation) or last.")]
 
 RESULTS = Path("results/local")
@@ -56,14 +56,21 @@ def main() -> None:
     try:
         app()
     except FplError as error:
-        # Several workers may meet the same error or each its own: all speak, each with its rank.
-        rank = f" (rank {os.environ['RANK']})" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
-        print(f"error{rank}: {error.message}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _end(error)
     except OSError as error:
         # A full disk, a folder that is not writable, a file that vanished: nothing a traceback would explain better.
-        print(f"error: {error.filename or 'file system'}: {error.strerror or error}", file=sys.stderr)
-        sys.exit(2)
+        _end(file_error(error))
+    except (MemoryError, RuntimeError) as error:
+        if (lack := shortage(error)) is None:
+            raise
+        _end(lack)
+
+
+def _end(error: FplError) -> NoReturn:
+    # Several workers may meet the same error or each its own: all speak, each with its rank.
+    rank = f" (rank {os.environ['RANK']})" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
+    print(f"error{rank}: {error.message}", file=sys.stderr)
+    sys.exit(error.exit_code)
 
 
 def _version(wanted: bool) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from fpl.config.defaults import MOST_THREADS
+
 EXPERIMENTS = Path("experiments")
 
 Names = Annotated[
@@ -40,7 +42,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Processes per run of g
 GpusPerWorker = Annotated[float | None, typer.Option(min=0.0, help="GPUs that each process holds.")]
 CpusPerWorker = Annotated[float | None, typer.Option(min=0.01, help="CPUs that each process holds.")]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="all that fit")]
-WorkerThreads = Annotated[int | None, typer.Option(min=1, help="CPU threads of each process.")]
+WorkerThreads = Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of each process.")]
 Experiments = Annotated[Path, typer.Option(help="Folder of tables, recipes and scales.")]
 
 # What a search may be told beside its file; None leaves what the file says.

@@ -116,13 +116,13 @@ def reproduce(
             account = _noise(plan, places, execution, repeats)
         else:
             account = _carry_out(plan, places, execution, retry_failed)
-    failed = _say_what_failed(account, out)
+    code = _say_what_failed(account, out)
     if overrides:
         print(f"with {' '.join(overrides)} in the cells asked for:")
     if not noise:
         _show(campaign, account, places, publish, experiments)
-    if failed:
-        raise typer.Exit(1)
+    if code:
+        raise typer.Exit(code)
 
 
 def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
@@ -175,8 +175,8 @@ def _noise(plan: Plan, places: Places, execution: Execution, repeats: int) -> Ac
     return measure_noise(run, repeats, places, execution, estimate=plan.seconds, say=_say)
 
 
-def _say_what_failed(account: Account, out: Path) -> bool:
-    """Name the runs that failed or were left, now or before; whether there are any."""
+def _say_what_failed(account: Account, out: Path) -> int:
+    """Name the runs that failed or were left, now or before; 1 if one failed, 2 if one was left, 0 otherwise."""
     for result in account.unfinished:
         print(f"not finished: {result.run_id}: {result.reason or 'stopped'}", file=sys.stderr)
     for result in account.failed:
@@ -187,7 +187,7 @@ def _say_what_failed(account: Account, out: Path) -> bool:
             f"tries them: {', '.join(account.failed_before)}",
             file=sys.stderr,
         )
-    return bool(account.failed or account.failed_before or account.unfinished)
+    return 1 if account.failed or account.failed_before else 2 if account.unfinished else 0
 
 
 def _show(campaign: Campaign, account: Account, places: Places, publish: Path | None, experiments: Path) -> None:

@@ -1,12 +1,26 @@
-"""Writing files so that a kill at any moment leaves the old content or the new, never half of it."""
+"""Writing files so that a kill at any moment leaves the old content or the new, never half of it.
+
+Every error of the file system that is met here becomes an `FplError` with the file and a remedy.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
+import io
 import os
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import filelock
+
+from fpl.errors import file_error
+
+# What file systems without such a call (CIFS, shared folders of virtual machines, some FUSE) answer to it.
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
@@ -15,22 +29,55 @@ def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object]) -> N
     Args:
         path: Final name; missing parent folders are made.
         content: The bytes, or a function that writes them to the open file.
+
+    Raises:
+        FplError: It cannot be written; nothing half-written stays. A `ShortageError` where that is the machine's fault.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The leading dot hides a left-over from readers of the folder; the process id keeps two writers apart.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The leading dot hides a left-over from readers of the folder. Nobody can have put a file or a link there.
+        temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+        try:
+            _write(temporary, content)
+            os.replace(temporary, path)  # noqa: PTH105 - what may fail goes through one module
+        except BaseException:
+            with contextlib.suppress(OSError):  # the first error is the one to tell
+                temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+    except OSError as error:
+        raise file_error(error, path) from error
+
+
+class _Raw(io.FileIO):
+    """An open file that remembers why a write failed: torch's writer only says that one did."""
+
+    failed: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write some of the bytes; how many."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.failed = error
+            raise
+
+
+def _write(temporary: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    raw = _Raw(os.open(temporary, flags, 0o666), "wb")
+    try:
+        with io.BufferedWriter(raw) as file:
             if callable(content):
                 content(file)
             else:
                 file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+    except Exception as error:
+        raise raw.failed or error from error
     finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+        raw.close()
 
 
 def file_sha256(path: Path) -> str:
@@ -40,9 +87,38 @@ def file_sha256(path: Path) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the renames inside a folder survive a power cut."""
+    """Make the renames inside a folder survive a power cut, where its file system can do that."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
+    """Hold a lock file, which ends with the process however it ends.
+
+    Args:
+        path: The lock file; missing parent folders are made.
+        patience: Seconds to wait for another process.
+
+    Raises:
+        filelock.Timeout: Another process holds it.
+        FplError: The file system does not allow it.
+    """
+    lock = filelock.FileLock(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=patience)
+    except filelock.Timeout:
+        raise
+    except OSError as error:
+        raise file_error(error, path) from error
+    try:
+        yield
+    finally:
+        lock.release()

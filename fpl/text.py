@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Collection, Mapping, Sequence
+
+_TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 def duration(seconds: float) -> str:
@@ -49,3 +52,10 @@ def table(rows: Sequence[Mapping[str, str]]) -> str:
         if all(cell.isdigit() or cell == "-" for cell in column) and set(column) != {"-"}
     }
     return "\n".join(aligned(cells, numeric))
+
+
+def first_line(error: BaseException, limit: int = 200) -> str:
+    """What an error says, cut to one line without terminal codes; the name of its class if it says nothing."""
+    lines = _TERMINAL_CODE.sub("", str(error)).strip().splitlines()
+    line = "".join(letter for letter in lines[0] if letter.isprintable()) if lines else ""
+    return line[:limit] or type(error).__name__

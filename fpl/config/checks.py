@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 # The image-level pooling of the network and its dilated convolutions need at least this many pixels a side.
 SMALLEST_CROP = 33
+# Pixels of a step: fifty times those of the paper's largest.
+MOST_PIXELS = 2**28
 
 
 def problems(config: RunConfig) -> list[str]:
@@ -36,6 +38,12 @@ def problems(config: RunConfig) -> list[str]:
             found.append(
                 f"{key} = {list(crop)} is below {SMALLEST_CROP} x {SMALLEST_CROP}, the network's smallest input"
             )
+    pixels = data.crop[0] * data.crop[1] * (data.labeled_batch + data.unlabeled_batch)
+    if pixels > MOST_PIXELS:
+        found.append(
+            f"data.crop = {list(data.crop)} with data.labeled_batch + data.unlabeled_batch = "
+            f"{data.labeled_batch + data.unlabeled_batch} is {pixels:,} pixels a step: at most {MOST_PIXELS:,}"
+        )
     if data.labeled_batch % loss.ohem_group:
         found.append(f"data.labeled_batch = {data.labeled_batch} is no multiple of loss.ohem_group = {loss.ohem_group}")
     if data.scale_sampling == "balanced" and not min(data.scales) <= 1 <= max(data.scales):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fpl.config.section import Fraction, PositiveInt, Scale, Section
+from fpl.config.section import Fraction, ImageCount, Scale, Section
 
 
 class SupervisedConfig(Section):
@@ -26,7 +26,7 @@ class CpsConfig(Section):
     pair: Literal["other", "same"] = "other"
     # Whether labeled images join the unsupervised term. Unset: yes without CutMix, no with it, as in the release.
     on_labeled: bool | None = None
-    cutmix_boxes: PositiveInt = 3
+    cutmix_boxes: Annotated[int, Field(ge=1, le=1000)] = 3
     cutmix_area: tuple[Fraction, Fraction] = (0.25, 0.5)
     # Share of training over which the unsupervised weight rises linearly from 0; the paper has no ramp.
     ramp: Fraction = 0.0
@@ -62,7 +62,7 @@ class AelConfig(Section):
     ramp: Fraction = 0.0
     # Classes are drawn, confidence and pixel weights taken in so many groups of images: those of the 8 processes of the
     # release. loss.balance alone is one factor for the whole batch, as in CPS; the release has one per process.
-    groups: PositiveInt = 8
+    groups: ImageCount = 8
     confidence_momentum: Fraction = 0.999
     # Targets of which the teacher is less sure teach nothing: 0.7 on VOC.
     confidence_gate: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
@@ -77,7 +77,7 @@ class AelConfig(Section):
     # Adaptive copy-paste onto labeled images: `paste_classes` draws among all classes but the excluded ones.
     copy_paste: bool = True
     paste_probability: Fraction = 0.5
-    paste_classes: PositiveInt = 3
+    paste_classes: Annotated[int, Field(ge=1, le=255)] = 3
     paste_excluded: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 8, 10)
     paste_scales: tuple[Scale, Scale] = (0.1, 2.0)
     # "same": an image is pasted onto itself. Unset: "other", but FPL's released VOC code does that.

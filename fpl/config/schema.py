@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from fpl.config.checks import problems
 from fpl.config.methods import AelConfig, CpsConfig, MethodConfig
-from fpl.config.section import Digest, PositiveInt, Scale, Section, Size
+from fpl.config.section import Digest, ImageCount, Length, Scale, Section, Side, Size, Width
 
 
 def _unset(value: object) -> bool:
@@ -49,10 +49,11 @@ class DataConfig(Section):
     version: Digest | None = None
     # Digest of the files that the run learns from: labels of labeled images by content, images by size. Filled in too.
     contents: Digest | None = None
-    num_classes: Annotated[int, Field(ge=2)]
+    # Labels are bytes, and 255 is no class.
+    num_classes: Annotated[int, Field(ge=2, le=255)]
     split: SplitConfig
     # Images are read at 1/downscale of their size; validation still counts every pixel of the original label.
-    downscale: PositiveInt = 1
+    downscale: Side = 1
     crop: Size
     # "choice" draws one of `scales`; "uniform" draws between its smallest and largest value; "balanced" draws one half
     # between the smallest and 1 and the other between 1 and the largest, as AEL does.
@@ -62,8 +63,8 @@ class DataConfig(Section):
     # Label of what a crop shows outside its image, in training and in the protocol "center": 255 is ignored. Unset:
     # 255, and 0 (road, background) with method.fidelity = "released", which is what AEL's code does.
     padding_label: Literal[255, 0] | None = None
-    labeled_batch: PositiveInt
-    unlabeled_batch: Annotated[int, Field(ge=0)] = 0
+    labeled_batch: ImageCount
+    unlabeled_batch: Annotated[int, Field(ge=0, le=4096)] = 0
 
     @model_validator(mode="after")
     def _normalise(self) -> DataConfig:
@@ -84,15 +85,15 @@ class ModelConfig(Section):
     norm: Literal["batch", "frozen"] = "batch"
     # DeepLabV3+ as the released code of CPS or of AEL builds it.
     network: Literal["cps", "ael"] = "cps"
-    aspp_rates: tuple[PositiveInt, PositiveInt, PositiveInt] = (6, 12, 18)
-    head_channels: PositiveInt = 256
-    low_level_channels: PositiveInt = 48
+    aspp_rates: tuple[Side, Side, Side] = (6, 12, 18)
+    head_channels: Width = 256
+    low_level_channels: Width = 48
     # Only for network = "ael": share of the head's channels that are dropped in training.
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     # Only for backbone = "tiny". From 8 channels: on processors with AVX2 alone, oneDNN's backward pass of a 1x1
     # convolution of stride 2 with fewer writes behind its buffer (torch 2.14.1).
-    tiny_width: Annotated[int, Field(ge=8)] = 16
-    tiny_depth: PositiveInt = 1
+    tiny_width: Annotated[Width, Field(ge=8)] = 16
+    tiny_depth: Annotated[int, Field(ge=1, le=1000)] = 1
 
     @model_validator(mode="after")
     def _normalise(self) -> ModelConfig:
@@ -127,11 +128,11 @@ class LossConfig(Section):
 
     kind: Literal["ce", "fpl", "soft", "negative", "ce+negative", "mse"] = "ce"
     # Losses see every n-th pixel of both axes; 1 as published. Small scales train at the classifier's own resolution.
-    stride: PositiveInt = 1
+    stride: Side = 1
     # Upper bound T on the cumulative probability of the fuzzy positives (paper, Fuzzy Positive Assignment).
     threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.9
     strategy: Literal["n-1", "n", "fixed", "step", "ratio"] = "n-1"
-    fixed_k: PositiveInt = 2
+    fixed_k: Annotated[int, Field(ge=1, le=255)] = 2
     ratio: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     weight: Literal["concave", "linear", "convex", "none"] = "concave"
     curvature: Annotated[float, Field(gt=0.0)] = 50.0
@@ -143,9 +144,9 @@ class LossConfig(Section):
     negative_threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
     supervised: Literal["ce", "ohem"] = "ce"
     ohem_threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.7
-    ohem_min_kept: PositiveInt = 50_000
+    ohem_min_kept: Length = 50_000
     # Images among which hard pixels compete: 1 is what eight GPUs with one image each compute.
-    ohem_group: PositiveInt = 1
+    ohem_group: ImageCount = 1
     # Only for model.network = "ael": weight of the auxiliary head's supervised loss.
     auxiliary_weight: Annotated[float, Field(ge=0.0)] = 0.4
 
@@ -196,9 +197,9 @@ class OptimConfig(Section):
 class TrainConfig(Section):
     """Length and arithmetic of the training loop."""
 
-    steps: PositiveInt
+    steps: Length
     # Validation every so many steps (and at the end); the best of these is kept beside the last.
-    evaluate_every: PositiveInt
+    evaluate_every: Length
     precision: Literal["float32", "bf16"] = "float32"
     channels_last: bool = False
     # Only for CPS with CutMix: what a network is asked without gradients, and what it is trained on, go through it as
@@ -223,7 +224,7 @@ class EvalConfig(Section):
     # A class that neither label nor prediction holds is left out of the mean ("skip") or counts 0 ("zero").
     absent: Literal["skip", "zero"] = "skip"
     # Validates on so many images, drawn once for all seeds; unset: all. AEL's VOC code takes as many as are labeled.
-    subsample: PositiveInt | None = None
+    subsample: Length | None = None
 
     @model_validator(mode="after")
     def _normalise(self) -> EvalConfig:

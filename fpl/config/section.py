@@ -6,10 +6,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PositiveInt = Annotated[int, Field(ge=1)]
+# Limits far above anything that trains: what lies beyond is a slip of the keyboard, and would end in want of memory.
+Side = Annotated[int, Field(ge=1, le=8192)]
+ImageCount = Annotated[int, Field(ge=1, le=4096)]
+Width = Annotated[int, Field(ge=1, le=65_536)]
+Length = Annotated[int, Field(ge=1, le=10**9)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Scale = Annotated[float, Field(gt=0.0, le=10.0)]
-Size = tuple[PositiveInt, PositiveInt]
+Size = tuple[Side, Side]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 

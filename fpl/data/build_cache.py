@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -32,7 +33,7 @@ from fpl.data.cache import (
 from fpl.data.read import Images, read_size
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
-from fpl.files import sync_folder, write_atomic
+from fpl.files import locked, sync_folder, write_atomic
 
 SHARD_BYTES = 256 * 2**20
 # Besides the pixels, a row takes a few hundred bytes; file systems want some room too.
@@ -117,13 +118,13 @@ def build_cache(
         FplError: A file is broken, or the disk is too small.
     """
     say = say or (lambda text: None)
-    lock = filelock.FileLock(plan.folder.with_name(f".{plan.folder.name}.lock"))
+    lock, held = plan.folder.with_name(f".{plan.folder.name}.lock"), contextlib.ExitStack()
     try:
-        lock.acquire(timeout=0)
+        held.enter_context(locked(lock))
     except filelock.Timeout:
         say(f"another process builds {plan.folder}: waiting for it")
-        lock.acquire()
-    try:
+        held.enter_context(locked(lock, patience=-1))
+    with held:
         if _is_complete(plan, cores, progress, say):
             return False
         if plan.bytes > (free := shutil.disk_usage(plan.folder.parent).free):
@@ -134,8 +135,6 @@ def build_cache(
             )
         _build(plan, cores, progress, say)
         return True
-    finally:
-        lock.release()
 
 
 def _is_complete(plan: Plan, cores: int, progress: Report | None, say: Callable[[str], None]) -> bool:
@@ -166,8 +165,9 @@ def _build(plan: Plan, cores: int, progress: Report | None, say: Callable[[str],
         }  # fmt: skip
         index["digest"] = index_digest(index)
         write_atomic(temporary / INDEX, json.dumps(index).encode())
-        # mkdtemp keeps others out; a node's cache is for all its users.
-        temporary.chmod(0o777 & ~_umask())
+        # mkdtemp keeps others out; a node's cache is for all its users to read, and for nobody else to write.
+        for path in (temporary, *temporary.iterdir()):
+            path.chmod((0o755 if path.is_dir() else 0o644) & ~_umask())
         if plan.folder.exists():
             plan.folder.rename(temporary.with_name(f"{temporary.name}-old"))
         temporary.rename(plan.folder)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -185,6 +186,7 @@ def open_cache(spec: DatasetSpec, root: Path, part: str, downscale: int = 1, pla
     folder = cache_folder(spec, root, part, downscale, place)
     if not (folder / INDEX).is_file():
         return None
+    check_trusted(folder, root)
     index = read_index(folder)
     if problem := next(changes(index, spec, root, part, downscale), None):
         where, what = problem
@@ -196,6 +198,37 @@ def open_cache(spec: DatasetSpec, root: Path, part: str, downscale: int = 1, pla
         if (found := shard.path.stat().st_size) != shard.bytes:
             raise damaged(shard.path, f"{found} bytes instead of {shard.bytes}")
     return Cache(folder, shards)
+
+
+def check_trusted(folder: Path, root: Path) -> None:
+    """Refuse a cache that others than this user, root and whoever owns the data could have put there or changed.
+
+    A cache holds pixels and no code: a group that shares the data may share the folders above a cache as well, and
+    folders that hold the data too are not looked at.
+
+    Raises:
+        FplError: Names the file or folder, and who else could have written it.
+    """
+    # In some containers root has another number, and owns "/" under it.
+    trusted = {os.getuid(), 0, Path("/").stat().st_uid, root.stat().st_uid}
+    inside, own = [folder, *folder.iterdir()], {root.absolute(), root.resolve()}
+    shared = own | {parent for each in own for parent in each.parents}
+    above = {*folder.absolute().parents, *folder.resolve().parents} - shared
+    for path in [*inside, *sorted(above, reverse=True)]:
+        status = path.lstat() if path in inside else path.stat()
+        what = ""
+        if status.st_uid not in trusted:
+            what = f"belongs to another user ({status.st_uid})"
+        elif path in inside and (stat.S_ISLNK(status.st_mode) or status.st_mode & 0o022):
+            what = "is a link" if stat.S_ISLNK(status.st_mode) else "can be written by others"
+        elif status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            what = "can be written by everybody"
+        if what:
+            raise FplError(
+                f"the cache {folder} is not used: this {what}, who could have put other images there",
+                where=str(path),
+                hint="chmod go-w, chown, or another place for it (FPL_CACHE); without the folder the images are read",
+            )
 
 
 def read_index(folder: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import tarfile
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,7 +110,7 @@ def download(dataset: str, data_root: Path, tell: Callable[[str], None] = lambda
 
 
 def _fetch(archive: Archive, data_root: Path, tell: Callable[[str], None]) -> Path:
-    from torchvision.datasets.utils import download_url, extract_archive
+    from torchvision.datasets.utils import download_url
 
     for there in (data_root / place for place in archive.places):
         if (there / archive.proof).is_dir():
@@ -130,10 +131,13 @@ def _fetch(archive: Archive, data_root: Path, tell: Callable[[str], None]) -> Pa
         raise FplError(f"{archive.title} cannot be downloaded: {error}", where=archive.url, hint=by_hand) from error
 
     tell(f"{archive.title}: unpacking (a minute or two)")
-    staging = downloads / f"{archive.filename}.unpacking"
+    for left_over in downloads.glob(f".{archive.filename}-*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{archive.filename}-", dir=downloads))
     try:
-        shutil.rmtree(staging, ignore_errors=True)
-        extract_archive(str(file), str(staging))
+        with tarfile.open(file) as packed:
+            # Refuses what leads out of the folder, devices, and rights that no data need.
+            packed.extractall(staging, filter="data")
         place.parent.mkdir(parents=True, exist_ok=True)
         (staging / archive.inside).rename(place)
     except (OSError, RuntimeError, EOFError, tarfile.TarError) as error:

@@ -11,8 +11,10 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from fpl.config.schema import ModelConfig
@@ -21,7 +23,8 @@ from fpl.errors import FplError
 from fpl.files import file_sha256
 from fpl.models.efficientnet import INSTALL_HINT
 from fpl.models.network import SegmentationNetwork
-from fpl.models.weights_file import STEM_NEEDED, backbone_names, read_state_dict, stem_problem
+from fpl.models.weights_check import first_names, fitting_tensors, is_counter
+from fpl.models.weights_file import backbone_names, read_state_dict
 
 PIN_HINT = "put the required file there, or correct model.pretrained_sha256"
 RANDOM_HINT = 'for random weights set model.pretrained = "none"'
@@ -54,7 +57,7 @@ class WeightsReport:
     def summary(self) -> str:
         """One line for the user."""
         named = {"missing": self.missing, "unexpected": self.unexpected}
-        rest = [f"{len(names)} {word}: {_first(list(names))}" for word, names in named.items() if names]
+        rest = [f"{len(names)} {word}: {first_names(list(names))}" for word, names in named.items() if names]
         return "; ".join([f"{self.loaded} tensors from {self.source} (SHA-256 {self.sha256[:16]})", *rest])
 
 
@@ -82,14 +85,23 @@ def load_pretrained(network: SegmentationNetwork, model: ModelConfig, weights_di
 def find_pretrained(model: ModelConfig, weights_dir: Path | None, *, download: bool = True) -> tuple[Path, str]:
     """Path and SHA-256 (64 hex digits) of the weights file: a local one, an installed package's, or a download.
 
+    Its tensors are checked too: no run is planned, pinned or trained on a file that does not fit.
+
     Args:
         model: The network's configuration, `pretrained = "imagenet"`.
         weights_dir: Folder of weights files; None for the one that FPL_WEIGHTS names.
         download: Whether the library's own download may be tried.
 
     Raises:
-        FplError: If there is none, or it is damaged or not the pinned one.
+        FplError: If there is none, or it is damaged, not the pinned one, of another network, or holds values that no
+            trained network has.
     """
+    path, digest = _find(model, weights_dir, download)
+    _check_content(path, digest, model.backbone, model.tiny_width, model.tiny_depth)
+    return path, digest
+
+
+def _find(model: ModelConfig, weights_dir: Path | None, download: bool) -> tuple[Path, str]:
     folder = _weights_folder(weights_dir)
     names = weights_file_names(model)
     local = [folder / name for name in names if folder and (folder / name).is_file()]
@@ -108,6 +120,8 @@ def find_pretrained(model: ModelConfig, weights_dir: Path | None, *, download: b
         raise _not_found(names, folder, "")
     try:
         downloaded = _download(f"timm/{model.backbone}s.gluon_in1k")
+    except FplError:
+        raise
     except Exception as error:  # offline mode, no route, time-out, proxy, missing client: each has its own class
         url = f"{RELEASE_PAGE}/{RESNET_FILES[model.backbone][-1]}"
         reason = f"the automatic download failed ({type(error).__name__}): fetch {url} elsewhere"
@@ -174,15 +188,28 @@ def _packaged_lite_weights() -> Path | None:
 
 
 def _download(repository: str) -> Path:
-    """Fetch timm's weights file through its hub client, from the local cache if it is there."""
+    """Fetch timm's weights file through its hub client, from the local cache if it is there.
+
+    Nobody has published the checksum of these files, so none can be demanded beforehand: the revision is asked for
+    first and exactly that one is fetched, its content is compared with the checksum that the hub gives for it, and
+    every run is pinned to that checksum (`model.pretrained_sha256`) from then on.
+
+    Raises:
+        FplError: What came is not what the hub announced.
+    """
     hub = importlib.import_module("huggingface_hub")
     name = "model.safetensors"
     try:
         return Path(hub.hf_hub_download(repository, name, local_files_only=True))
     except OSError:
         # One short question first: the client itself would retry for minutes on a machine without network.
-        hub.get_hf_file_metadata(hub.hf_hub_url(repository, name), timeout=HUB_TIMEOUT)
-        return Path(hub.hf_hub_download(repository, name, etag_timeout=HUB_TIMEOUT))
+        about = hub.get_hf_file_metadata(hub.hf_hub_url(repository, name), timeout=HUB_TIMEOUT)
+        path = Path(hub.hf_hub_download(repository, name, revision=about.commit_hash, etag_timeout=HUB_TIMEOUT))
+    announced = str(about.etag or "").strip('"')
+    if re.fullmatch(r"[0-9a-f]{64}", announced) and (found := file_sha256(path)) != announced:
+        what = f"SHA-256 is {found}, but revision {about.commit_hash} has {announced}"
+        raise FplError(what, where=str(path), hint="remove it, and fetch it again")
+    return path
 
 
 def _not_found(names: tuple[str, ...], folder: Path | None, source: str) -> FplError:
@@ -195,44 +222,27 @@ def _not_found(names: tuple[str, ...], folder: Path | None, source: str) -> FplE
     )
 
 
+@lru_cache(maxsize=16)
+def _check_content(path: Path, digest: str, backbone: str, width: int, depth: int) -> None:
+    """Check that a file fills a backbone, before anything is pinned to it or trained; read once per process.
+
+    Raises:
+        FplError: Names the file, the tensor and what is wrong with it.
+    """
+    from fpl.models import build_network
+
+    settings = {"backbone": backbone, "pretrained": "imagenet", "tiny_width": width, "tiny_depth": depth}
+    # Without values, and without a trace in the generator that the caller has seeded.
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        wanted = build_network(ModelConfig.model_validate(settings), 2).backbone.state_dict()
+    fitting_tensors(backbone_names(read_state_dict(path), backbone), wanted, path)
+
+
 def _load_by_name(backbone: nn.Module, state: Mapping[str, Tensor], path: Path, digest: str) -> WeightsReport:
     wanted = backbone.state_dict()
-    problem = stem_problem(state) if "conv1.0.weight" in wanted else None
-    if problem:
-        fitting = ", ".join(names[0] for names in RESNET_FILES.values()) + ", resnet50s / resnet101s.gluon_in1k of timm"
-        raise FplError(f"{problem}; needed is {STEM_NEEDED}", where=str(path), hint=f"files that have it: {fitting}")
-    matched = {name: state[name] for name in wanted if name in state}
-    missing = tuple(name for name in wanted if name not in state)
-    lacking = [name for name in missing if not _is_counter(name)]
-    if lacking:
-        raise FplError(
-            f"lacks {len(lacking)} of the backbone's {len(wanted)} tensors: {_first(lacking)}",
-            where=str(path),
-            hint=f"it holds {len(state)} tensors: {_first(list(state))}",
-        )
-    shapes = [
-        f"{name} {tuple(value.shape)} instead of {tuple(wanted[name].shape)}"
-        for name, value in matched.items()
-        if value.shape != wanted[name].shape
-    ]
-    if shapes:
-        raise FplError(f"has other shapes than the backbone: {_first(shapes)}", where=str(path))
+    matched = fitting_tensors(state, wanted, path)
     # Frozen norm layers have no batch counter: one that the file offers is not worth a remark.
-    unexpected = tuple(name for name in state if name not in wanted and not _is_counter(name))
-    blocks = [name for name in unexpected if name.startswith("layer")]
-    if blocks:
-        raise FplError(
-            f"holds {len(blocks)} tensors of blocks that the backbone does not have: {_first(blocks)}",
-            where=str(path),
-            hint="the file is of a deeper network than its name says",
-        )
+    unexpected = tuple(name for name in state if name not in wanted and not is_counter(name))
     backbone.load_state_dict(matched, strict=False)
+    missing = tuple(name for name in wanted if name not in state)
     return WeightsReport(str(path), digest, len(matched), missing, unexpected)
-
-
-def _is_counter(name: str) -> bool:
-    return name.endswith("num_batches_tracked")
-
-
-def _first(items: list[str], limit: int = 4) -> str:
-    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")

@@ -15,9 +15,13 @@ from torch import Tensor
 
 from fpl.errors import FplError
 from fpl.models.efficientnet import INSTALL_HINT, timm_name
+from fpl.models.pickled import inside
+from fpl.text import first_line
 
 STEM_NEEDED = "a deep stem of three 3x3 convolutions with 64, 64 and 128 channels"
 _WRAPPERS = ("state_dict", "model")
+# Keys that a message lists.
+_SHOWN = 8
 _PARALLEL_PREFIX = "module."
 # Layers behind the backbone: classifiers of the ImageNet model.
 _CLASSIFIER = ("fc.", "classifier.", "head.")
@@ -42,15 +46,43 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     Raises:
         FplError: If the file is damaged, holds anything but plain data, or holds no tensors.
     """
-    content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    content = top = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     for wrapper in _WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
     found = content.items() if isinstance(content, Mapping) else ()
     state = {str(name).removeprefix(_PARALLEL_PREFIX): value for name, value in found if isinstance(value, Tensor)}
     if not state:
-        raise FplError("holds no tensors under parameter names", where=str(path), hint="a state dict is needed")
+        raise _no_tensors(path, top)
     return state
+
+
+def _no_tensors(path: Path, content: Any) -> FplError:
+    """Says what a file has instead of tensors under parameter names, and how to save it so that it is read."""
+    if not isinstance(content, Mapping):
+        what = f"holds a {type(content).__name__}, no tensors under parameter names"
+        return FplError(what, where=str(path), hint=_save_again(path, ""))
+    keys = {str(key): value for key, value in content.items()}
+    full = [key for key, value in keys.items() if isinstance(value, Mapping) and _tensors_in(value)]
+    listed = ", ".join(
+        f"{key} ({_tensors_in(value)} tensors)" if key in full else f"{key} ({type(value).__name__})"
+        for key, value in list(keys.items())[:_SHOWN]
+    )
+    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+    what = f"holds no tensors under parameter names, but the keys {listed}{more}" if keys else "is empty"
+    return FplError(what, where=str(path), hint=_save_again(path, f"[{full[0]!r}]" if full else "[KEY]"))
+
+
+def _tensors_in(value: Mapping[Any, Any]) -> int:
+    return sum(isinstance(each, Tensor) for each in value.values())
+
+
+def _save_again(path: Path, part: str) -> str:
+    """How to make a file that is read of one that is not: in a way that may run code, so for files one trusts."""
+    return (
+        'save the state dict alone, where the file is trusted: python -c "import torch; '
+        f"torch.save(torch.load({path.name!r}, map_location='cpu', weights_only=False){part}, 'weights.pth')\""
+    )
 
 
 def backbone_names(state: Mapping[str, Tensor], backbone: str) -> dict[str, Tensor]:
@@ -97,7 +129,15 @@ def _read_torch(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can raise anything: zip, pickle, end-of-file and runtime errors
-        raise _unreadable(path, error) from error
+        keys, classes = inside(path)
+        if not classes:
+            raise _unreadable(path, error) from error
+        what = f"cannot be read as plain tensors: it holds objects ({', '.join(classes[:_SHOWN])}) that could run code"
+        if not keys:
+            raise FplError(what, where=str(path), hint=_save_again(path, ".state_dict()")) from error
+        wrapper = next((key for key in keys if "state_dict" in key or key in _WRAPPERS), "KEY")
+        hint = _save_again(path, f"[{wrapper!r}]")
+        raise FplError(f"{what}; its keys are {', '.join(keys[:_SHOWN])}", where=str(path), hint=hint) from error
 
 
 def _read_safetensors(path: Path) -> Any:
@@ -112,9 +152,8 @@ def _read_safetensors(path: Path) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> FplError:
-    reason = (str(error).splitlines() or [""])[0][:200]
     return FplError(
-        f"cannot be read as plain tensors ({type(error).__name__}: {reason})",
+        f"cannot be read as plain tensors ({type(error).__name__}: {first_line(error)})",
         where=str(path),
         hint="the file is damaged or incomplete, or holds code: fetch it again",
     )

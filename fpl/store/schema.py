@@ -41,6 +41,9 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("instructions", pa.string()),
             ("workers", pa.int64()),
             ("threads", pa.int64()),
+            # Of the fuzzy positive loss: `cpu`, `triton` or `tensor`, several if the run was continued by another; null
+            # for a run without that loss.
+            ("loss_implementation", pa.string()),
             ("weights_source", pa.string()),
             ("weights_sha256", pa.string()),
             ("fpl_version", pa.string()),

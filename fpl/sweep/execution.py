@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fpl.config.defaults import DIAGNOSE_EVERY
+from fpl.config.defaults import DIAGNOSE_EVERY, MOST_THREADS
 from fpl.errors import FplError
 
 Launcher = Literal["inline", "gang", "train"]
@@ -57,6 +57,9 @@ class Execution:
         if unknown := set(wanted) - set(cls.__dataclass_fields__):
             known = ", ".join(["gang", *cls.__dataclass_fields__])
             raise FplError(f"[launch] has no key {sorted(unknown)[0]}", where="scale file", hint=f"known: {known}")
+        if (threads := wanted.get("threads", 1)) not in range(1, MOST_THREADS + 1):
+            what = f"[launch] threads = {threads!r} is no whole number between 1 and {MOST_THREADS}"
+            raise FplError(what, where="scale file")
         given = {key: value for key, value in changes.items() if value is not None}
         found = cls(**{**wanted, **given})
         if given.get("workers", 1) > 1 and (found.local or found.launcher == "inline"):

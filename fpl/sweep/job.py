@@ -16,7 +16,7 @@ from fpl.config.compose import validate
 from fpl.config.defaults import DIAGNOSE_EVERY
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
-from fpl.errors import FplError
+from fpl.errors import FplError, ShortageError, shortage
 from fpl.store.read import read_run
 from fpl.store.write import run_path, write_failure
 from fpl.sweep.execution import Execution
@@ -116,7 +116,9 @@ class JobResult:
 def run_job(job: Job, on_report: Report | None = None) -> JobResult:
     """Carry a job out in this process (and its peers of a worker group), or find it done.
 
-    A failure is written to the store with its reason, to the job's log with its traceback, and returned.
+    A failure is written to the store with its reason, to the job's log with its traceback, and returned. What the
+    machine lacks (room on a disk, memory, a right) is no failure of the run: it is left as it stands, `stopped` with
+    the reason, for the same command to continue.
 
     Args:
         job: What to run.
@@ -127,24 +129,29 @@ def run_job(job: Job, on_report: Report | None = None) -> JobResult:
         Exception: Any other failure, again, where workers share the run: they may be waiting for this one, and only
             the end of the worker group frees them.
     """
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    # Appended to: a run that is continued has one log.
-    with job.log.open("a", encoding="utf-8", buffering=1) as stream:
-        try:
-            _run(job, on_report, stream)
-        except StoppedError:
-            return JobResult(job.run_id, "stopped")
-        except BusyError as error:
-            return JobResult(job.run_id, "stopped", error.what)  # whoever trains it records how it ends
-        except LostWorkerError:
-            stream.write(traceback.format_exc())
-            raise  # no failure of the run: whoever launched it decides whether it is continued
-        except Exception as error:
-            stream.write(traceback.format_exc())
-            result = fail(job, reason_of(error))
-            if _shared():
+    try:
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        # Appended to: a run that is continued has one log.
+        with job.log.open("a", encoding="utf-8", buffering=1) as stream:
+            try:
+                _run(job, on_report, stream)
+            except (StoppedError, BusyError):
                 raise
-            return result
+            except Exception:
+                stream.write(traceback.format_exc())
+                raise
+    except StoppedError:
+        return JobResult(job.run_id, "stopped")
+    except BusyError as error:
+        return JobResult(job.run_id, "stopped", error.what)  # whoever trains it records how it ends
+    except LostWorkerError:
+        raise  # no failure of the run: whoever launched it decides whether it is continued
+    except Exception as error:
+        lack = shortage(error)
+        result = JobResult(job.run_id, "stopped", reason_of(lack)) if lack else fail(job, reason_of(error))
+        if _shared():
+            raise
+        return result
     if _shared() and torch.distributed.get_rank() > 0:
         return JobResult(job.run_id, "done")  # rank 0 may still be writing the row
     return finished(job)
@@ -177,6 +184,8 @@ def fail(job: Job, reason: str) -> JobResult:
 
 def reason_of(error: BaseException) -> str:
     """Why a run failed, in one line."""
+    if isinstance(error, ShortageError):
+        return f"{error.where}: {error.what} ({error.hint})" if error.where else f"{error.what} ({error.hint})"
     if isinstance(error, FplError):
         return f"{error.where}: {error.what}" if error.where else error.what
     if isinstance(error, torch.OutOfMemoryError | MemoryError):

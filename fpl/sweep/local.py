@@ -20,7 +20,8 @@ from fpl.config.checks import worker_problem
 from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
 from fpl.data.validation import ValidationSet, validated_on
-from fpl.errors import FplError
+from fpl.errors import FplError, shortage
+from fpl.files import locked
 from fpl.losses import kernels
 from fpl.store.write import run_path
 from fpl.sweep.places import Places
@@ -63,9 +64,9 @@ class LocalContext:
         self.rank, self.world_size, self.device = workers.rank, workers.world_size, device
         self.folder, self.on_report = folder, on_report
 
-    def latest(self) -> State | None:
-        """The newest complete checkpoint, read by every rank."""
-        return self.folder.latest()
+    def latest(self, check: Callable[[State], None]) -> State | None:
+        """The newest checkpoint that can be trusted, read by every rank."""
+        return self.folder.latest(check)
 
     def report(self, step: int, metrics: dict[str, float], state: State | None) -> Verdict:
         """Rank 0 writes the checkpoint; nobody goes on before it is safe."""
@@ -144,11 +145,21 @@ def run_local(
                 ) as log:
                     options = replace(options or LoopOptions(), on_metrics=log)
                     context = LocalContext(workers, where, folder, on_report)
-                    outcome = _train(prepared, context, options, stream)
+                    outcome = _with_memory(lambda: _train(prepared, context, options, stream))
                 _finish(places.out, prepared, outcome, workers, where, options)
             if workers.rank == 0:
-                folder.drop_steps()
+                folder.finish()
         return done
+
+
+def _with_memory(train: Callable[[], Outcome]) -> Outcome:
+    """Train; where memory does not suffice, say what to change."""
+    try:
+        return train()
+    except (MemoryError, RuntimeError) as error:
+        if (lack := shortage(error)) is None:
+            raise
+        raise lack from error
 
 
 def _check_loss(device: torch.device) -> None:
@@ -217,19 +228,14 @@ def _lock(folder: CheckpointFolder, workers: Workers, patience: float) -> Iterat
     if workers.rank > 0:
         yield
         return
-    folder.folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder.folder / ".lock")
     try:
-        lock.acquire(timeout=patience)
+        with locked(folder.folder / ".lock", patience):
+            folder.sweep()
+            yield
     except filelock.Timeout:
         raise BusyError(
             "another process is training this run", where=str(folder.folder), hint="wait for it, or give another --out"
         ) from None
-    try:
-        folder.sweep()
-        yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager
@@ -243,11 +249,15 @@ def _tensorboard(folder: Path, wanted: bool) -> Iterator[Callable[[int, dict[str
         raise FplError(
             "TensorBoard is not installed", where="--tensorboard", hint="pip install 'fpl[tensorboard]'"
         ) from None
-    with SummaryWriter(folder) as writer:
+    with contextlib.ExitStack() as opened:
+        writers: list[SummaryWriter] = []
 
         def log(step: int, metrics: dict[str, float]) -> None:
+            if not writers:
+                # Steps that a killed process logged and that are now taken again would be shown twice.
+                writers.append(opened.enter_context(SummaryWriter(folder, purge_step=step + 1)))
             for name, value in metrics.items():
-                writer.add_scalar(name, value, step)
+                writers[0].add_scalar(name, value, step)
 
         yield log
 

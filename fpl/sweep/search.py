@@ -18,6 +18,7 @@ from fpl.config.identity import canonical
 from fpl.config.search import Value
 from fpl.config.study import Study
 from fpl.errors import FplError
+from fpl.files import locked
 from fpl.store.schema import STUDIES
 from fpl.store.trials import TrialRow, read_study, write_study, write_trial
 from fpl.store.write import run_path
@@ -76,24 +77,22 @@ def run_search(
 @contextlib.contextmanager
 def _alone(study: Study, out: Path, say: Say) -> Iterator[None]:
     """Keep a second process off the same study: both would number their trials alike."""
-    (out / STUDIES).mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(out / STUDIES / f".{study.identity}.lock")
+    path = out / STUDIES / f".{study.identity}.lock"
+    held = contextlib.ExitStack()
     try:
         try:
-            lock.acquire(timeout=0)
+            held.enter_context(locked(path))
         except filelock.Timeout:
             say(f"another process has {study.identity}, or has not quite died yet: waiting {LOCK_PATIENCE:.0f} s")
-            lock.acquire(timeout=LOCK_PATIENCE)
+            held.enter_context(locked(path, LOCK_PATIENCE))
     except filelock.Timeout:
         raise FplError(
             "another process carries this search out",
             where=f"{study.identity} in {out}",
             hint="wait for it, or give another --out; several machines at once are what a Ray cluster is for",
         ) from None
-    try:
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 class StudyDriver:

@@ -1,25 +1,36 @@
-"""Checkpoints on disk: atomic, two kept, and a damaged one never in the way."""
+"""Checkpoints on disk: atomic, two kept, and one that cannot be trusted never in the way."""
 
 from __future__ import annotations
 
-import pickle
+import hashlib
+import re
 import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fpl.errors import FplError
+from fpl.errors import FplError, shortage
 from fpl.files import write_atomic
+from fpl.text import first_line
 
 KEEP = 2
+# Under this key a file lists its own parts.
+PARTS = "parts"
+
+
+class PartError(FplError):
+    """A checkpoint that reads back lacks a part of what was written, or of what the run needs."""
 
 
 class CheckpointFolder:
     """The checkpoints of one run.
 
-    `step_00000040.pt` holds everything that resuming needs; `best.pt` and `last.pt` hold weights for evaluation and
-    prediction. The last two step files are kept until the run is done: should one be damaged, the other continues.
+    `step_00000040.pt` holds everything that resuming needs, `best_00000030.pt` the weights that were the best then. The
+    last two step files are kept until the run is done, so that one can stand in for the other, and with each the best
+    weights it knows of: a file of weights belongs to a step file by its number, and the two never tell different
+    stories. A run that is done has `best.pt` and `last.pt`, for evaluation and prediction.
 
     Args:
         folder: Where the files lie; made when the first one is written.
@@ -36,50 +47,95 @@ class CheckpointFolder:
         save(path, state)
         for old in self.steps()[:-KEEP]:
             old.unlink(missing_ok=True)
+        oldest = number_of(self.steps()[0])
+        # The newest of these is the best that the oldest step file knows of.
+        for best in [best for best in self.bests() if number_of(best) <= oldest][:-1]:
+            best.unlink(missing_ok=True)
         return path
 
     def steps(self) -> list[Path]:
         """Step files from oldest to newest."""
         return sorted(self.folder.glob("step_*.pt"))
 
-    def latest(self) -> dict[str, Any] | None:
-        """The newest checkpoint that reads back whole; damaged ones are named and passed over."""
-        paths = self.steps()
+    def bests(self) -> list[Path]:
+        """Files of the weights that were the best at a step, from oldest to newest; none when the run is done."""
+        return sorted(self.folder.glob("best_*.pt"))
+
+    def latest(self, check: Callable[[dict[str, Any]], None] = lambda state: None) -> dict[str, Any] | None:
+        """The newest checkpoint that can be trusted; others are named and passed over.
+
+        Args:
+            check: Raises `FplError` for a state that lacks something.
+
+        Raises:
+            PartError: Parts are missing, and there is no older checkpoint to continue from.
+        """
+        paths, lacking = self.steps(), None
         while paths:
+            path = paths.pop()
             try:
-                return load(paths.pop())
+                state = load(path)
+                check(state)
+                return state
             except FplError as error:
+                if (lack := shortage(error)) is not None:
+                    raise lack from error
+                if isinstance(error, PartError) and lacking is None:
+                    hint = f"remove {self.folder} to start the run again from step 0"
+                    lacking = PartError(error.what, where=error.where or str(path), hint=hint)
+                words = error.message if error.where else f"{path}: {error.message}"
+            if paths or lacking is None:
                 instead = "continuing from the checkpoint before it" if paths else "starting again from step 0"
-                self.say(f"{error.message}\n  -> {instead}")
+                self.say(f"warning: {words}\n  -> {instead}")
+        if lacking is not None:
+            raise lacking
         return None
 
-    def save_weights(self, name: str, weights: dict[str, Any]) -> Path:
-        """Write `best.pt` or `last.pt`."""
-        path = self.folder / f"{name}.pt"
-        save(path, weights)
-        return path
+    def best(self, step: int) -> Path:
+        """File of the weights that became the best at a step."""
+        return self.folder / f"best_{step:08d}.pt"
+
+    def weights(self, choice: str) -> Path:
+        """The file of the `best` or the `last` weights; of a run that is not done, the best so far."""
+        so_far = self.bests() if choice == "best" else []
+        return so_far[-1] if so_far else self.folder / f"{choice}.pt"
 
     def sweep(self) -> None:
         """Remove what killed writers left behind; only for the process that holds the run's lock."""
         for path in self.folder.glob(".*.tmp"):
             path.unlink(missing_ok=True)
 
-    def drop_steps(self) -> None:
-        """Remove the resumable checkpoints of a finished run: its weights and its row are on disk."""
-        for path in self.steps():
+    def forget_after(self, step: int) -> None:
+        """Remove files of a future that was lost: a run that continues at a step does not know of them."""
+        for path in [*self.steps(), *self.bests()]:
+            if number_of(path) > step:
+                path.unlink(missing_ok=True)
+
+    def finish(self) -> None:
+        """Keep of a finished run, whose row is on disk, its best and last weights alone."""
+        bests = self.bests()
+        if bests:
+            bests.pop().replace(self.folder / "best.pt")
+        for path in [*bests, *self.steps()]:
             path.unlink(missing_ok=True)
 
 
+def number_of(path: Path) -> int:
+    """The step in the name of a file; -1 for a name that is none of ours."""
+    found = re.fullmatch(r"(?:step|best)_(\d{8,})", path.stem)
+    return int(found[1]) if found else -1
+
+
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write a state atomically."""
-    write_atomic(path, lambda file: torch.save(state, file))
+    """Write a state atomically, with a list of its parts."""
+    write_atomic(path, lambda file: torch.save({**state, PARTS: inventory(state)}, file))
 
 
 def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read a state that `save` wrote, checking every byte of it first.
+    """Read a state that `save` wrote, checking every byte of it first, and that nothing has been taken out.
 
     Raises:
-        FplError: The file is missing, truncated or damaged.
+        FplError: The file is missing, truncated or damaged; a `PartError` where parts are missing or are not whole.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -87,10 +143,56 @@ def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
         if damaged is not None:
             raise FplError(f"checkpoint is damaged: {damaged} fails its checksum", where=str(path))
         state = torch.load(path, map_location=device, weights_only=True)
+    except FplError:
+        raise
     except FileNotFoundError:
         raise FplError("no such checkpoint", where=str(path)) from None
-    except (zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        raise FplError(f"checkpoint cannot be read: {str(error).splitlines()[0]}", where=str(path)) from None
+    except Exception as error:  # a damaged file can raise anything: zip, zlib, pickle, unicode and runtime errors
+        if isinstance(error, MemoryError) and (lack := shortage(error, path)) is not None:
+            raise lack from error
+        raise FplError(f"checkpoint cannot be read: {first_line(error)}", where=str(path)) from error
     if not isinstance(state, dict):
         raise FplError(f"holds a {type(state).__name__}, no checkpoint", where=str(path))
+    listed = state.pop(PARTS, None)
+    if problem := _differs(listed, inventory(state)):
+        raise PartError(problem, where=str(path))
     return state
+
+
+def inventory(state: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Of each part of a state the number of its entries, and 16 hex digits over their names, types and shapes."""
+    found = {}
+    for name, part in state.items():
+        entries = list(leaves(part))
+        digest = hashlib.sha256("\n".join(f"{path}\t{kind}" for path, kind in entries).encode("utf-8", "replace"))
+        found[str(name)] = [len(entries), digest.hexdigest()[:16]]
+    return found
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Names and types of everything in nested tables and lists; of tensors also the shape."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from leaves(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from leaves(each, f"{path}.{number}" if path else str(number))
+    elif isinstance(value, torch.Tensor):
+        yield path, f"{value.dtype}{list(value.shape)}"
+    else:
+        yield path, type(value).__name__
+
+
+def _differs(listed: Any, found: Mapping[str, list[Any]]) -> str:
+    """In what the parts found are not those listed; empty if they are the same."""
+    if not isinstance(listed, dict) or not listed:
+        return f"has no list of its parts ({', '.join(found) or 'it is empty'}): this suite has not written it so"
+    for name, wanted in listed.items():
+        if name not in found:
+            return f"lacks the part {name!r}"
+        if found[name] != wanted:
+            counts = f"{found[name][0]} entries instead of {wanted[0]}"
+            return f"the part {name!r} has {counts if found[name][0] != wanted[0] else 'other entries than written'}"
+    if foreign := [name for name in found if name not in listed]:
+        return f"has the part {foreign[0]!r}, which is not in the list of its parts"
+    return ""

@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from fpl.config.identity import canonical
 from fpl.config.schema import OptimConfig, RunConfig
 from fpl.data.batches import Batch, make_loader
 from fpl.data.read import Images
 from fpl.data.splits import Split
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
+from fpl.losses import kernels
 from fpl.methods import Clock, Losses
 from fpl.train.build import build_method
-from fpl.train.checkpoint import CheckpointFolder
+from fpl.train.checkpoint import CheckpointFolder, save
 from fpl.train.evaluate import evaluate, scores
 from fpl.train.examples import Examples, example_steps
 from fpl.train.fuzziness import diagnosed_steps, fuzziness_row
+from fpl.train.logits import WatchedLogits
 from fpl.train.progress import Progress
 from fpl.train.record import SILENT_STEPS, TermLog
-from fpl.train.runtime import (
-    Context,
-    Gradients,
-    State,
-    Verdict,
-    Workers,
-    autocast,
-    prepare_torch,
-    restore_rng,
-    rng_state,
-)
+from fpl.train.resume import check_state, restore, state_of
+from fpl.train.runtime import Context, Gradients, State, TrainingError, Verdict, Workers, autocast, prepare_torch
 from fpl.train.state import LoopOptions, Memory, Outcome, outcome_of
 
 
@@ -60,7 +53,7 @@ class Run:
         data: What it reads.
         context: The launcher's context.
         options: How it is carried out.
-        folder: Where `best.pt` and `last.pt` go.
+        folder: Where the weights go.
         progress: The user's line.
     """
 
@@ -99,8 +92,8 @@ class Run:
 
     def train(self) -> Outcome:
         """Train from the newest checkpoint, or the start, to the end or until the context says stop."""
-        if (state := self.context.latest()) is not None:
-            self._restore(state)
+        if (state := self.context.latest(partial(check_state, self))) is not None:
+            restore(self, state)
         begins = self.workers.gather(self.memory.step)
         if len(set(begins)) > 1:
             raise FplError(
@@ -108,6 +101,10 @@ class Run:
                 where=str(self.folder.folder),
                 hint="give --out a folder that all workers share",
             )
+        if self.context.rank == 0:
+            self.folder.forget_after(self.memory.step)
+            self.options.on_metrics(self.memory.step, {})
+        self._note_implementation()
         self.progress.begin(self.memory.step)
         loader = make_loader(
             self.config,
@@ -132,6 +129,19 @@ class Run:
             if verdict is Verdict.STOP:
                 break
         return outcome_of(self.config, self.memory, self.weights)
+
+    def _note_implementation(self) -> None:
+        """Remember which implementation of the loss trains, and say so where another one began."""
+        if self.config.method.name == "supervised" or self.config.loss.kind != "fpl":
+            return
+        known, now = self.memory.loss_implementations, kernels.used(self.context.device.type)
+        if known and known[-1] != now:
+            self.progress.note(
+                f"warning: the loss is computed by its {now} implementation from here on, before by {known[-1]}: the "
+                "same values, rounded differently"
+            )
+        if known[-1:] != [now]:
+            known.append(now)
 
     def _step(self, batch: Batch) -> None:
         clock = Clock(self.memory.step, self.config.train.steps)
@@ -216,9 +226,10 @@ class Run:
         if self.terms.rows:
             self.terms.check()  # a diverged network is not worth validating, let alone keeping
         self.method.eval()
+        predict = WatchedLogits(self.method.predict)
         with autocast(config.train, context.device):
             confusion = evaluate(
-                self.method.predict,
+                predict,
                 validation,
                 config.eval,
                 config.data,
@@ -227,14 +238,20 @@ class Run:
                 on_image=lambda done: self.progress.validating(memory.step, done, len(validation)),
             )
         self.method.train()
+        if problem := predict.problem(self.workers):
+            raise TrainingError(
+                f"at the validation of step {memory.step} {problem}",
+                where="training diverged",
+                hint="try a smaller optim.lr, and look at the pretrained weights",
+            )
         found = scores(confusion, config.eval.absent)
         memory.last_confusion = confusion.tolist()
         # A set without one valid label scores NaN: the first weights are then kept as the best.
         if found.miou > memory.best_miou or not memory.best_step:
             memory.best_miou, memory.best_step, memory.best_confusion = found.miou, memory.step, confusion.tolist()
-            self._save_weights("best")
+            self._save_weights(self.folder.best(memory.step))
         if memory.step == config.train.steps:
-            self._save_weights("last")
+            self._save_weights(self.folder.weights("last"))
         metrics = {"miou": found.miou, "pixel_accuracy": found.pixel_accuracy}
         memory.history.append({"step": memory.step, **metrics})
         self._publish(memory.history[-1])
@@ -246,46 +263,15 @@ class Run:
         )
         return metrics
 
-    def _save_weights(self, name: str) -> None:
+    def _save_weights(self, path: Path) -> None:
         if self.context.rank == 0:
             weights = {"config": self.config.model_dump_json(), "step": self.memory.step}
-            self.folder.save_weights(name, {**weights, "method": self.method.state_dict()})
+            save(path, {**weights, "method": self.method.state_dict()})
 
     def _state(self) -> State:
-        """Everything that resuming needs; `ranks` holds what differs between the workers."""
         if self.terms.rows:
             self.terms.check()  # no checkpoint may hold weights that a non-finite loss has touched
-        return {
-            "canonical": canonical(self.config),
-            "method": self.method.state_dict(),
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
-            "ranks": self.workers.gather({"rng": rng_state(self.context.device), "terms": self.terms.state()}),
-            "threads": self.options.threads,
-            "memory": vars(self.memory),
-        }
-
-    def _restore(self, state: State) -> None:
-        if state["canonical"] != canonical(self.config):
-            raise FplError(
-                "the checkpoint belongs to another configuration",
-                where=str(self.folder.folder),
-                hint="give the run another --out, or remove this folder",
-            )
-        self.method.load_state_dict(state["method"])
-        for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
-        self.memory = Memory(**state["memory"])
-        before = len(state["ranks"])
-        # All ranks draw alike (`seed_training`), so any of them stands for one that is new.
-        restore_rng(state["ranks"][0]["rng"], self.context.device)
-        if before == self.context.world_size:
-            self.terms.restore(state["ranks"][self.context.rank]["terms"], self.context.device)
-        note = ""
-        if before != self.context.world_size:
-            note = f" on {self.context.world_size} workers instead of {before}: same batches, sums round differently"
-        elif state["threads"] != self.options.threads:
-            note = f" with {self.options.threads} CPU threads instead of {state['threads']}: sums round differently"
-        self.progress.note(f"continuing at step {self.memory.step} of {self.config.train.steps}{note}")
+        return state_of(self)
 
 
 def _all_terms(losses: Losses) -> dict[str, torch.Tensor]:

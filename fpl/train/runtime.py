@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fpl.config.defaults import MOST_THREADS
 from fpl.config.schema import RunConfig, TrainConfig
 from fpl.errors import FplError
 
@@ -39,8 +40,8 @@ class Context(Protocol):
     world_size: int
     device: torch.device
 
-    def latest(self) -> State | None:
-        """The newest complete checkpoint of this run, or None."""
+    def latest(self, check: Callable[[State], None]) -> State | None:
+        """The newest complete checkpoint of this run for which `check` raises no error, or None."""
 
     def report(self, step: int, metrics: dict[str, float], state: State | None) -> Verdict:
         """Take metrics and, if given, a checkpoint's state; called by every rank at the same steps."""
@@ -198,7 +199,13 @@ def select_device(name: str) -> torch.device:
 
 
 def prepare_torch(train: TrainConfig, threads: int) -> None:
-    """Set threads and determinism for this process. The thread count decides the last bits of a CPU run."""
+    """Set threads and determinism for this process. The thread count decides the last bits of a CPU run.
+
+    Raises:
+        FplError: So many threads no machine has.
+    """
+    if not 1 <= threads <= MOST_THREADS:
+        raise FplError(f"{threads} threads", where="--threads", hint=f"between 1 and {MOST_THREADS}")
     torch.set_num_threads(threads)
     if train.deterministic != "off":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

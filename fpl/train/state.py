@@ -30,7 +30,8 @@ class LoopOptions:
         examples: Unlabeled and validation images of which pictures are kept.
         loader_workers: Processes that read and augment images; 0 reads in this one.
         threads: CPU threads of torch. On a CPU it decides the last bits of a result.
-        on_metrics: Called by rank 0 with (step, metrics), for live displays such as TensorBoard.
+        on_metrics: Called by rank 0 with (step, metrics), for live displays such as TensorBoard; first of all with the
+            step at which training begins or continues, and no metrics.
     """
 
     weights_dir: Path | None = None
@@ -58,6 +59,7 @@ class Outcome:
     confusion_best: NDArray[np.int64] | None
     weights: WeightsReport | None
     seconds: float
+    loss_implementation: str | None = None
 
 
 @dataclass
@@ -73,6 +75,8 @@ class Memory:
     best_step: int = 0
     best_confusion: list[list[int]] | None = None
     last_confusion: list[list[int]] | None = None
+    # Which implementations of the fuzzy positive loss have trained, one after the other; none without that loss.
+    loss_implementations: list[str] = field(default_factory=list)
 
 
 def outcome_of(config: RunConfig, memory: Memory, weights: WeightsReport | None) -> Outcome:
@@ -97,4 +101,5 @@ def outcome_of(config: RunConfig, memory: Memory, weights: WeightsReport | None)
         confusion_best=confusions["best"],
         weights=weights,
         seconds=memory.seconds,
+        loss_implementation=", ".join(memory.loss_implementations) or None,
     )

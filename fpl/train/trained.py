@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +21,12 @@ from fpl.data.validation import ValidationSet, validation_ids
 from fpl.errors import FplError
 from fpl.methods import METHODS, Method
 from fpl.models import SegmentationNetwork, build_network
-from fpl.train.checkpoint import load
+from fpl.text import first_line
+from fpl.train.checkpoint import CheckpointFolder, load
 from fpl.train.evaluate import class_map, evaluate, predict_logits
+from fpl.train.logits import WatchedLogits
 from fpl.train.progress import Progress
+from fpl.train.resume import tensors_problem
 from fpl.train.runtime import Workers, autocast, prepare_torch
 
 
@@ -49,12 +53,16 @@ def load_trained(path: Path, device: torch.device, threads: int = 1) -> Trained:
     """Load `best.pt` or `last.pt` of a run, to predict with `threads` CPU threads.
 
     Raises:
-        FplError: The file is missing, damaged, or of another kind.
+        FplError: The file is missing, damaged, of another kind, or lacks a part, or a weight is no finite number.
     """
     state = load(path, device=device)
-    if "config" not in state or "method" not in state:
-        raise FplError("not a weights file of this suite", where=str(path), hint="give best.pt or last.pt of a run")
-    config = validate(json.loads(state["config"]), default_origin=str(path))
+    if lacking := [name for name in ("config", "method", "step") if name not in state]:
+        what = f"not a weights file of this suite: it lacks the part {lacking[0]!r}"
+        raise FplError(what, where=str(path), hint="give best.pt or last.pt of a run")
+    try:
+        config = validate(json.loads(state["config"]), default_origin=str(path))
+    except (TypeError, ValueError) as error:
+        raise FplError(f"its configuration cannot be read: {first_line(error)}", where=str(path)) from error
 
     prepare_torch(config.train, threads)
 
@@ -62,9 +70,17 @@ def load_trained(path: Path, device: torch.device, threads: int = 1) -> Trained:
         return build_network(config.model, config.data.num_classes, device_type=device.type)
 
     method = METHODS[config.method.name](config, build, Workers())
+    problem = tensors_problem("method", method.state_dict(), state["method"]) or _not_finite(state["method"])
+    if problem:
+        raise FplError(problem, where=str(path), hint="give best.pt or last.pt of a run, or train it again")
     method.load_state_dict(state["method"])
     method.to(device).eval()
     return Trained(config, get_spec(config.data.dataset), method, int(state["step"]), device)
+
+
+def _not_finite(state: Mapping[str, Tensor]) -> str:
+    bad = [name for name, value in state.items() if value.is_floating_point() and not bool(value.isfinite().all())]
+    return f"{len(bad)} tensors hold values that are not finite, the first is {bad[0]}" if bad else ""
 
 
 def find_weights(out: Path, run: str, choice: str) -> Path:
@@ -83,7 +99,7 @@ def find_weights(out: Path, run: str, choice: str) -> Path:
         raise FplError(
             what, where=str(folder), hint=f"there: {', '.join(matching or known) or 'none'}; --out names another store"
         )
-    return folder / matching[0] / f"{choice}.pt"
+    return CheckpointFolder(folder / matching[0]).weights(choice)
 
 
 def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = None) -> NDArray[np.int64]:
@@ -105,9 +121,10 @@ def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = N
     ids = validation_ids(spec, root, config.eval.subsample)
     validation = ValidationSet(spec, root, config.data.downscale, ids=ids, cache=cache)
     progress = Progress(len(validation), unit="image")
+    predict = WatchedLogits(trained.method.predict)
     with autocast(config.train, trained.device):
         confusion = evaluate(
-            trained.method.predict,
+            predict,
             validation,
             evaluation,
             config.data,
@@ -116,4 +133,6 @@ def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = N
             on_image=progress.show,
         )
     progress.note()
+    if problem := predict.problem(Workers()):
+        raise FplError(problem, where=f"weights of step {trained.step}", hint="the run has diverged: train it again")
     return confusion

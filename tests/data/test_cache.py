@@ -305,7 +305,7 @@ def test_processes_build_once_and_left_overs_of_a_kill_go(root: Path) -> None:
     (left_over / "00000.arrow").write_bytes(b"half")
     command = [sys.executable, "-m", "fpl", "data", "cache", "camvid", "--data-root", str(root), "--workers", "1"]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = [process.communicate(timeout=9)[0] for process in processes]
+    printed = [process.communicate(timeout=50)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     for part in ("train", "val"):
         assert sum(f"{part}: built" in text for text in printed) == 1

@@ -59,7 +59,7 @@ def test_both_archives_come_to_their_places_once(tmp_path: Path, network: list[t
     assert [md5 for _, md5 in network] == ["6cd6e144f989b92b3379bac3b3de84fd", "82b4d87ceb2ed10f6038a1cba92111cb"]
     assert find_root(get_spec("voc"), tmp_path) == places[0]
     assert find_annotations(tmp_path / "sbd") == places[1] / "dataset" / "cls"
-    assert not list((tmp_path / "downloads").glob("*.unpacking"))
+    assert not [path for path in (tmp_path / "downloads").iterdir() if path.is_dir()]
     assert any("may be deleted" in line for line in told)
     told.clear()
     assert download("voc", tmp_path, told.append) == places
@@ -69,7 +69,7 @@ def test_both_archives_come_to_their_places_once(tmp_path: Path, network: list[t
 def test_archives_fetched_by_hand_need_no_network(tmp_path: Path, network: list[tuple[str, str]]) -> None:
     for name in CONTENT:
         write_archive(tmp_path / "downloads" / name)
-    (tmp_path / "downloads" / f"{VOC_TAR}.unpacking" / "left over").mkdir(parents=True)
+    (tmp_path / "downloads" / f".{VOC_TAR}-x" / "left over").mkdir(parents=True)
     download("voc", tmp_path)
     assert network == []
     assert (tmp_path / "VOCdevkit" / "VOC2012" / "JPEGImages" / "a.jpg").is_file()
@@ -154,3 +154,19 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     printed = capsys.readouterr()
     assert end.value.code == 2
     assert "no route to host" in printed.err and "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/fpl-outside"])
+def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path, network: list[tuple[str, str]], name: str) -> None:
+    file = tmp_path / "downloads" / VOC_TAR
+    file.parent.mkdir()
+    with tarfile.open(file, "w") as archive:
+        archive.addfile(tarfile.TarInfo(CONTENT[VOC_TAR]), io.BytesIO())
+        link = tarfile.TarInfo("VOCdevkit/VOC2012/link")
+        link.type, link.linkname = tarfile.SYMTYPE, name if name.startswith("/") else "../../../../outside"
+        archive.addfile(link)
+    with pytest.raises(FplError, match="cannot be unpacked") as caught:
+        download("voc", tmp_path)
+    assert str(file) in caught.value.message
+    assert [path.name for path in (tmp_path / "downloads").iterdir()] == [VOC_TAR]
+    assert not (tmp_path / "VOCdevkit").exists()

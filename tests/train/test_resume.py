@@ -60,7 +60,7 @@ def test_resuming_from_every_checkpoint_is_exact(
     assert_equal_results(places, uninterrupted)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("method", ["cps", "ael"])
 def test_kill_at_any_moment_then_the_same_command(run_file: Path, places: Places, method: str) -> None:
     steps = ("train.steps=40", "train.evaluate_every=10", *(AEL if method == "ael" else []))

@@ -108,6 +108,16 @@ def find(device_type: str) -> tuple[str, Found]:
     return name, find_cpu() if name == "cpu" else find_triton()
 
 
+def used(device_type: str) -> str:
+    """Name of the implementation that computes float32 logits of a device: ``cpu``, ``triton`` or ``tensor``.
+
+    Args:
+        device_type: ``torch.device.type`` of the logits.
+    """
+    name, found = find(device_type)
+    return name if found.module is not None else "tensor"
+
+
 def _interpreted(name: str, device_type: str) -> bool:
     """Whether Triton's interpreter computes, which does it on the CPU."""
     return name == "triton" and device_type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"

@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ import torch
 SOURCE = Path(__file__).with_name("source")
 COMPILERS = ("c++", "g++", "clang++")
 COMPILE_SECONDS = 300
+# Beginning of the names of libraries that are being compiled.
+BUILDING = "building-"
 
 # The compiler may use what this machine's torch uses, and never "whatever this machine has" (-march=native): a home
 # folder is often shared by machines of different age, and a library that is built on one of them for itself alone
@@ -119,14 +122,37 @@ def cache_folders() -> Iterator[Path]:
     yield Path(tempfile.gettempdir(), f"fpl-{os.getuid()}")
 
 
+def _is_ours(status: os.stat_result) -> bool:
+    """Whether only this user and root can have changed what this is the status of."""
+    return status.st_uid in _trusted() and not status.st_mode & 0o022
+
+
+def _trusted() -> tuple[int, ...]:
+    # In some containers root has another number, and owns "/" under it.
+    return os.getuid(), 0, Path("/").stat().st_uid
+
+
 def _is_private(folder: Path) -> bool:
-    """Whether nobody else can have put a library there for us to run."""
+    """Whether nobody else can have put a library there for us to run, or the folder itself."""
     try:
         status = folder.lstat()
+        # By either way to it: a link may be on it.
+        above = [parent.stat() for parent in {*folder.absolute().parents, *folder.resolve().parents}]
     except OSError:
         # Not there, or in a home that this user may not look into: of no use in either case.
         return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid in (os.getuid(), 0) and not status.st_mode & 0o022
+    # In a sticky folder such as /tmp all may write, but nobody can rename what is another's.
+    held = all(_is_ours(each) or (each.st_mode & stat.S_ISVTX and each.st_uid in _trusted()) for each in above)
+    return stat.S_ISDIR(status.st_mode) and _is_ours(status) and held
+
+
+def _is_trusted(library: Path) -> bool:
+    """Whether a library is a plain file that nobody else can have written."""
+    try:
+        status = library.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and _is_ours(status)
 
 
 def _writable_folder() -> Path:
@@ -144,8 +170,10 @@ def _writable_folder() -> Path:
 
 def _built_before(pattern: str) -> Path | None:
     for folder in cache_folders():
-        if _is_private(folder) and (found := sorted(folder.glob(pattern))):
-            return found[0]
+        if folder.is_absolute() and _is_private(folder):
+            for library in sorted(folder.glob(pattern)):
+                if _is_trusted(library):
+                    return library
     return None
 
 
@@ -181,17 +209,33 @@ def _build(source: Path) -> Path:
         return built
     folder = _writable_folder()
     print(f"compiling the fuzzy positive loss for this CPU, once, into {folder}: some seconds", file=sys.stderr)
-    handle, temporary = tempfile.mkstemp(prefix="building-", suffix=".so", dir=folder)
+    _sweep(folder)
+    handle, temporary = tempfile.mkstemp(prefix=BUILDING, suffix=".so", dir=folder)
     os.close(handle)
     try:
         files = [str(path) for path in sorted(source.glob("*.cpp"))]
         done = _run([*compiler, *compile_flags(), "-o", temporary, *files])
         if done.returncode != 0:
             raise BuildError(f"{compiler[0]} failed: {_first_error(done.stderr)}")
+        _sync(Path(temporary))
         Path(temporary).replace(folder / name)
     finally:
         Path(temporary).unlink(missing_ok=True)
     return folder / name
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what compilers left that were killed: never loaded, but there for good."""
+    for path in folder.glob(f"{BUILDING}*"):
+        if time.time() - path.stat().st_mtime > 2 * COMPILE_SECONDS:
+            path.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Put a library on the disk before it gets its name, with which it is loaded unseen. Others may not write it."""
+    path.chmod(0o700)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def load(path: Path) -> ctypes.CDLL:

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
+from fpl.errors import shortage
 from fpl.sweep.cluster import Slots
 from fpl.sweep.job import Job, JobResult, reason_of, run_job
 from fpl.sweep.local import LostWorkerError
@@ -149,7 +150,10 @@ def _carry_out(job: Job, mailbox: Any, group: int, rank: int) -> None:
             ray.get(mailbox.lost.remote(group, reason_of(error)))
         raise
     except Exception as error:
-        ray.get(mailbox.end.remote(group, JobResult(job.run_id, "failed", reason_of(error)).plain()))
+        # What the machine lacks is no failure of the run, and is not recorded as one.
+        lack = shortage(error)
+        result = JobResult(job.run_id, "stopped" if lack else "failed", reason_of(lack or error))
+        ray.get(mailbox.end.remote(group, result.plain()))
         raise
     if rank == 0:
         ray.get(mailbox.end.remote(group, result.plain()))

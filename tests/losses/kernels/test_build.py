@@ -231,3 +231,64 @@ def test_the_sources_come_with_the_package() -> None:
     assert {"full.cpp", "tile.hpp", "pixel.hpp", "vector.hpp", "logits.hpp"} <= {
         path.name for path in build.SOURCE.iterdir()
     }
+
+
+@needs_cpu_kernel
+@pytest.mark.parametrize("planted", ["file of others", "link", "folder above", "way to it"])
+def test_what_others_could_have_written_is_never_loaded(
+    source: Path, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    path = build.build(source)
+    if planted == "file of others":
+        path.chmod(0o722)
+    elif planted == "link":
+        path.rename(path.with_suffix(".moved"))
+        path.symlink_to(path.with_suffix(".moved"))
+    elif planted == "folder above":
+        path.parents[1].chmod(0o777)
+    else:
+        (tmp_path / "open").mkdir()
+        (tmp_path / "open").chmod(0o777)
+        (tmp_path / "open" / "cache").symlink_to(path.parents[1])
+        monkeypatch.setenv("FPL_CACHE", str(tmp_path / "open" / "cache"))
+    assert build._built_before(path.name) is None
+    again = build.build(source)
+    assert build.load(again).answer() == 42
+    # In the place of a file a new one is put; a folder is left for another.
+    assert (again == path) == (planted in ("file of others", "link"))
+    assert not again.is_symlink() and not again.stat().st_mode & 0o022
+
+
+@needs_cpu_kernel
+def test_sticky_folders_above_are_in_order(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o1777)
+    path = build.build(source)
+    assert path.parent == tmp_path / "cache" / "kernels" and build._built_before(path.name) == path
+
+
+@needs_cpu_kernel
+def test_a_compiler_that_is_killed_leaves_nothing_that_is_loaded(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = build._run
+
+    def killed(command: list[str]) -> subprocess.CompletedProcess[str]:
+        if "--version" in command:
+            return run(command)
+        Path(command[command.index("-o") + 1]).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "_run", killed)
+        patch.setattr(build.Path, "unlink", lambda self, missing_ok=False: None)  # as if killed there and then
+        with pytest.raises(KeyboardInterrupt):
+            build.build(source)
+    folder = tmp_path / "cache" / "kernels"
+    (half,) = folder.iterdir()
+    assert build.load(build.build(source)).answer() == 42
+    assert half.exists()  # may be another process's that compiles now
+    os.utime(half, (0, 0))
+    (source / "answer.cpp").write_text(ANSWER.replace("42", "43"))
+    assert build.load(build.build(source)).answer() == 43
+    assert not half.exists()

@@ -1,0 +1,86 @@
+"""Whether the tensors of a weights file fill a backbone, and hold what a trained network can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from fpl.config.weights import RESNET_FILES
+from fpl.errors import FplError
+from fpl.models.weights_file import STEM_NEEDED, stem_problem
+
+
+def fitting_tensors(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """The tensors of a file that a backbone has, by its names.
+
+    Args:
+        state: Tensors of the file under the backbone's names.
+        wanted: The backbone's state dict; its values are not looked at.
+        path: The file, for messages.
+
+    Raises:
+        FplError: Tensors are missing, are of another network, or hold what no trained network does.
+    """
+    problem = stem_problem(state) if "conv1.0.weight" in wanted else None
+    if problem:
+        fitting = ", ".join(names[0] for names in RESNET_FILES.values()) + ", resnet50s / resnet101s.gluon_in1k of timm"
+        raise FplError(f"{problem}; needed is {STEM_NEEDED}", where=str(path), hint=f"files that have it: {fitting}")
+    matched = {name: state[name] for name in wanted if name in state}
+    lacking = [name for name in wanted if name not in state and not is_counter(name)]
+    if lacking:
+        raise FplError(
+            f"lacks {len(lacking)} of the backbone's {len(wanted)} tensors: {first_names(lacking)}",
+            where=str(path),
+            hint=f"it holds {len(state)} tensors: {first_names(list(state))}",
+        )
+    shapes = [
+        f"{name} {tuple(value.shape)} instead of {tuple(wanted[name].shape)}"
+        for name, value in matched.items()
+        if value.shape != wanted[name].shape
+    ]
+    if shapes:
+        raise FplError(f"has other shapes than the backbone: {first_names(shapes)}", where=str(path))
+    blocks = [name for name in state if name not in wanted and name.startswith("layer") and not is_counter(name)]
+    if blocks:
+        raise FplError(
+            f"holds {len(blocks)} tensors of blocks that the backbone does not have: {first_names(blocks)}",
+            where=str(path),
+            hint="the file is of a deeper network than its name says",
+        )
+    problems = [f"{name} {fault}" for name, value in matched.items() if (fault := _fault(name, value, wanted[name]))]
+    if problems:
+        raise FplError(
+            f"{len(problems)} of {len(matched)} tensors are not those of a trained network: {first_names(problems)}",
+            where=str(path),
+            hint="the file is damaged, or of a training that failed: fetch it again",
+        )
+    return matched
+
+
+def _fault(name: str, value: Tensor, wanted: Tensor) -> str:
+    """What is wrong with the values of a tensor; empty if nothing is."""
+    if value.is_floating_point() != wanted.is_floating_point() or value.is_complex() or value.is_quantized:
+        return f"is {value.dtype} instead of {wanted.dtype}"
+    if not value.numel() or not value.is_floating_point():
+        return ""
+    # As the backbone will hold them: a number too large for that is infinite there.
+    held = value.to(wanted.dtype)
+    if bad := int((~held.isfinite()).sum()):
+        return f"has {bad} values that are not finite"
+    if name.endswith("running_var") and float(held.min()) <= 0.0:
+        return f"has a variance of {float(held.min()):g}, which must be above 0"
+    if name.endswith("weight") and not bool(held.any()):
+        return "is 0 everywhere"
+    return ""
+
+
+def is_counter(name: str) -> bool:
+    """Whether it is a batch counter, which a file may lack: it starts at 0 then."""
+    return name.endswith("num_batches_tracked")
+
+
+def first_names(items: list[str], limit: int = 4) -> str:
+    """The first of them in a message, and the number of the others."""
+    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
