@@ -29,7 +29,7 @@ Bytes = NDArray[np.uint8]
 
 INDEX = "index.json"
 # Raised when the files, or what `Images` decodes from the same source, change.
-FORMAT = 1
+FORMAT = 2
 # Kinds of arrays in a row. A full label is stored only where it differs from the reduced one and is validated on.
 KINDS = ("image", "label", "full_label")
 
