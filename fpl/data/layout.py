@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fpl.data.classes import CAMVID_VALUES, CITYSCAPES_LABEL_IDS, CITYSCAPES_TRAIN_IDS, VOC_VALUES
-from fpl.data.lists import duplicates, enumerate_briefly, read_ids
+from fpl.data.lists import enumerate_briefly, read_ids, repeated_ids
 from fpl.data.names import check_utf8, forms, is_hidden, normal
 from fpl.errors import FplError
 
@@ -158,7 +158,7 @@ class Layout:
     def _checked(self, ids: list[str], where: Path, part: str) -> list[str]:
         if not ids:
             raise FplError(f"no {part} images", where=str(where), hint=f"expected {self.description}")
-        if repeated := duplicates(ids):
+        if repeated := repeated_ids(where, ids, self.canonical_id):
             raise FplError(f"image ids that stand twice: {enumerate_briefly(repeated)}", where=str(where))
         return ids
 

@@ -54,13 +54,22 @@ def read_ids(path: Path, parse: Callable[[str], str]) -> list[str]:
     return _parse(_text(path), parse, str(path))
 
 
-def line_of(path: Path, parse: Callable[[str], str]) -> dict[str, int]:
-    """Id -> number of the line where it stands first, from 1; empty where the file cannot be read."""
+def lines_by_id(path: Path, parse: Callable[[str], str]) -> dict[str, list[int]]:
+    """Id -> numbers of the lines where it stands, from 1; empty where the file cannot be read."""
+    found: dict[str, list[int]] = {}
     try:
-        numbered = _numbered(_text(path))
-        return {parse(line): number for number, line in reversed(numbered)}
+        for number, line in _numbered(_text(path)):
+            found.setdefault(parse(line), []).append(number)
     except FplError:
         return {}
+    return found
+
+
+def repeated_ids(path: Path, ids: Sequence[str], parse: Callable[[str], str]) -> list[str]:
+    """Ids that stand more than once in `ids`, with the lines of the file they were read from."""
+    repeated = duplicates(ids)
+    lines = lines_by_id(path, parse) if repeated else {}
+    return [f"{each} (lines {', '.join(map(str, lines[each]))})" if each in lines else each for each in repeated]
 
 
 def list_text(ids: Sequence[str], parse: Callable[[str], str], where: str) -> bytes:
@@ -72,8 +81,8 @@ def list_text(ids: Sequence[str], parse: Callable[[str], str], where: str) -> by
 
     def survives(image_id: str) -> bool:
         try:
-            return _parse(f"{image_id}\n", parse, where) == [image_id]
-        except FplError:
+            return _parse(f"{image_id}\n".encode().decode(), parse, where) == [image_id]
+        except (FplError, UnicodeEncodeError):
             return False
 
     if wrong := [repr(image_id) for image_id in ids if not survives(image_id)]:
