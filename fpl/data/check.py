@@ -219,7 +219,9 @@ def _check_copies(root: Path, pairs: Sequence[Pair], decoded: Sequence[Decoded],
 
 def _check_turned(pairs: Sequence[Pair], decoded: Sequence[Decoded], findings: list[Finding]) -> None:
     for part in PARTS:
-        turned = [pair.image.name for pair, each in zip(pairs, decoded, strict=True) if each.turned and pair.part == part]
+        turned = [
+            pair.image.name for pair, each in zip(pairs, decoded, strict=True) if each.turned and pair.part == part
+        ]
         if turned:
             findings.append(Finding("note", part, "orientation", part, orientation_ignored(turned)))
 
