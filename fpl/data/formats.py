@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,7 @@ def check_image(image: Image.Image, where: str) -> None:
     """
     depth = raw_mode(image)
     # PIL keeps the high byte of 16-bit colours without a word, but refuses to do so with 16-bit grey.
-    if image.mode.startswith(("I", "F")) or depth.endswith((";16", ";16B", ";16L", ";16N")) and image.format != "BMP":
+    if image.mode.startswith(("I", "F")) or (depth.endswith((";16", ";16B", ";16L", ";16N")) and image.format != "BMP"):
         kind = image.mode if image.mode == depth.partition(";")[0] or not depth else f"{image.mode} ({depth})"
         raise FplError(
             f"image has mode {kind}",
@@ -135,7 +136,7 @@ def _claims(palette: bytes, spec: DatasetSpec, values: tuple[tuple[int, int], ..
             return dict.fromkeys(wrong, f"it is that of {name}")
     shown = [colours[value] for value in ours]
     greys = [red for red, green, blue in shown if red == green == blue]
-    steps = [after - before for before, after in zip(greys, greys[1:], strict=False)]
+    steps = [after - before for before, after in pairwise(greys)]
     if len(greys) == len(shown) and (all(step > 0 for step in steps) or all(step < 0 for step in steps)):
         return {value: f"index {value} is shown as grey {colours[value][0]}" for value in wrong}
     classes = {colour: index for index, colour in enumerate(spec.palette)}

@@ -10,8 +10,8 @@ import numpy as np
 from fpl.config.methods import AelConfig
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Order
-from fpl.data.lists import enumerate_briefly
 from fpl.data.formats import other_colours
+from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Header, Images, orientation_ignored, read_header, read_palette
 from fpl.data.spec import IGNORE, DatasetSpec, data_version
 from fpl.data.splits import Split

@@ -149,8 +149,8 @@ def _to_classes(values: NDArray[np.generic], path: Path, spec: DatasetSpec) -> B
 def orientation_ignored(names: Sequence[str]) -> str:
     """What to say about images that are taken as they are stored."""
     return (
-        f"the EXIF orientation of {len(names)} image{'s' if len(names) > 1 else ''} is ignored, as labels do not follow "
-        f"it: {enumerate_briefly(names, 3)}"
+        f"the EXIF orientation of {len(names)} image{'s' if len(names) > 1 else ''} is ignored, as labels do not "
+        f"follow it: {enumerate_briefly(names, 3)}"
     )
 
 

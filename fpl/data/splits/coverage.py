@@ -58,7 +58,7 @@ def coverage(
         classes: Id -> classes of its label, None without a readable one; None leaves classes out.
     """
     ids = (*split.labeled, *split.unlabeled)
-    warnings = []
+    warnings: list[str] = []
     members = Counter(map(_group, ids))
     seen = set(map(_group, split.labeled))
     # Where every image has its own, the beginning of an id names no group.
@@ -84,8 +84,8 @@ def coverage(
         span = lines[-1] - lines[0] + 1
         if (chance := within(len(order), len(lines), span)) < UNLIKELY:
             warnings.append(
-                f"all {len(lines)} labeled images are lines {lines[0] + 1} to {lines[-1] + 1} of the {len(order)} of the "
-                f"training list: by chance with probability {chance:.1e}"
+                f"all {len(lines)} labeled images are lines {lines[0] + 1} to {lines[-1] + 1} of the {len(order)} of "
+                f"the training list: by chance with probability {chance:.1e}"
             )
     return Coverage((len(seen), len(members)), with_class, unlabeled, tuple(warnings))
 

@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fpl.data.lists import enumerate_briefly, lines_by_id, repeated_ids
@@ -19,6 +20,7 @@ OnDisk = Callable[[str], bool]
 _NAMED = 10
 # Id -> file and line where it stands: `labeled.txt, line 3`.
 Lines = Mapping[str, str]
+NOWHERE: Lines = MappingProxyType({})
 
 
 def check_split(split: Split, *, root: Path | None = None, validation_ids: Sequence[str] = (), where: str = "") -> None:
@@ -54,7 +56,7 @@ def set_faults(
     validation_ids: Sequence[str] = (),
     where: str = "",
     on_disk: OnDisk | None = None,
-    lines: Lines = {},
+    lines: Lines = NOWHERE,
 ) -> Iterator[FplError]:
     """Faults of the two sets of ids: empty, overlap, validation images in training, images that are not on disk.
 
@@ -106,7 +108,7 @@ def set_faults(
 
 
 def label_faults(
-    split: Split, root: Path, where: str = "", *, on_disk: OnDisk | None = None, lines: Lines = {}
+    split: Split, root: Path, where: str = "", *, on_disk: OnDisk | None = None, lines: Lines = NOWHERE
 ) -> Iterator[FplError]:
     """Labeled images that have no label on disk; arguments as for `set_faults`."""
     spec = get_spec(split.dataset)

@@ -62,8 +62,8 @@ def import_split(
         repairs: Repairs that are allowed: "drop-from-unlabeled".
 
     Raises:
-        FplError: A file is unreadable or has ids twice, or the split has faults; all are told at once, with the lines of
-            the ids; see `faults`.
+        FplError: A file is unreadable or has ids twice, or the split has faults; all are told at once, with the
+            lines of the ids; see `faults`.
     """
     kind = get_family(family, spec.name, fraction)
     if wrong := [repair for repair in repairs if repair != DROP_FROM_UNLABELED]:
