@@ -103,7 +103,7 @@ def test_a_png_whose_checksums_are_right_but_pixels_are_missing() -> None:
     assert "holds 18 bytes of pixels instead of 24" in str(png_damage(png(zlib.compress(bytes(18)))))
     assert "end too early" in str(png_damage(png(whole[:-2])))
     assert "cannot be decompressed" in str(png_damage(png(whole[:-1] + bytes([whole[-1] ^ 1]))))
-    # By hand, passes of a 5x4 image: 1x1, 1x1, none, 1x1 of 2 columns, 2 rows of 1 and so on: 20 pixels and a byte a row.
+    # By hand, rows of the passes of a 5x4 image: 20 pixels, and a byte for each row.
     rows = 1 + 1 + 0 + 1 + 1 + 2 + 2
     assert png_damage(png(zlib.compress(bytes(20 + rows)), 1)) is None
     assert png_damage(png(zlib.compress(bytes(20 + rows - 1)), 1))

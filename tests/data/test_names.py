@@ -22,8 +22,9 @@ from fpl.data.names import LONGEST, bounded, check_utf8, visible_files
 from fpl.data.preflight import check_data
 from fpl.data.read import Images, read_image, read_upright
 from fpl.data.spec import get_spec
-from fpl.data.splits import import_split, read_split, split_folder, write_split
+from fpl.data.splits import import_split, split_folder, write_split
 from fpl.data.splits.coverage import coverage, missed, within
+from fpl.data.splits.store import load_split
 from fpl.errors import FplError
 from fpl.train.predict import check_outputs, outputs_of
 from tests.data.conftest import make_config, make_split_of, save, write_camvid
@@ -32,16 +33,17 @@ CAMVID = get_spec("camvid")
 COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "straße_ä") for form in ("NFC", "NFD"))
 
 
-@pytest.mark.parametrize("image_id", ["a%20b", "-a", "a#b", COMPOSED, "日本", "a.b", "a,b", "a;b", "a'b", "a\u2028b"])
+@pytest.mark.parametrize("image_id", ["a%20b", "-a", "a#b", COMPOSED, "日本", "a.b", "a,b", "a;b", "a'b"])
 def test_r62_lists_read_back_to_the_same_ids(tmp_path: Path, image_id: str) -> None:
     split = make_split_of([image_id, "c"], ["d"])
     write_split(split, split_folder(tmp_path, "camvid", "every-nth", "1/4"))
     path = tmp_path / "camvid" / "every-nth" / "1-4" / "labeled.txt"
-    assert import_split(CAMVID, path, path.with_name("unlabeled.txt"), "imported", "2").split.labeled == split.labeled
+    assert import_split(CAMVID, path, path.with_name("unlabeled.txt"), "imported", "1/2").split.labeled == split.labeled
 
 
 @pytest.mark.parametrize(
-    "image_id", ["a b", "#a", "a\tb", " a", "a\nb", "a\rb", "x/a", "x\\a", "a.png", "a.JPG", "", DECOMPOSED, "a\udcdf"]
+    "image_id",
+    ["a b", "#a", "a\tb", " a", "a\nb", "a\rb", "a\u2028b", "x/a", "x\\a", "a.png", "a.JPG", "", DECOMPOSED, "a\udcdf"],
 )
 def test_r62_names_that_would_read_back_as_others_are_refused_when_written(tmp_path: Path, image_id: str) -> None:
     folder = split_folder(tmp_path, "camvid", "every-nth", "1/4")
@@ -69,7 +71,7 @@ def test_disks_with_other_forms_and_capitals(tmp_path: Path) -> None:
     folder = split_folder(tmp_path / "splits", "camvid", "every-nth", "1/2")
     write_split(split, folder)
     (folder / "labeled.txt").write_text(f"{DECOMPOSED}\n")
-    assert read_split(tmp_path / "splits", "camvid", "every-nth", "1/2").labeled == (COMPOSED,)
+    assert load_split(tmp_path / "splits", "camvid", "every-nth", "1/2").split == split
 
 
 def test_r65_hidden_files_are_no_images(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_orientation_is_told_by_check_and_training_and_explains_a_size(tmp_path:
         "EXIF orientation of 1 image is ignored" in each.what and "a.png" in each.what
         for each in check_dataset(CAMVID, root, workers=1).of_level("note")
     )
-    split, config = make_split_of(["a"], ["b"]), make_config(labeled_batch=1, unlabeled_batch=1)
+    split, config = make_split_of(["a"], ["b"]), make_config(labeled_batch=2, unlabeled_batch=2)
     warnings = check_data(config, split, Images(CAMVID, root, "train"))
     assert any("EXIF orientation of 1 image is ignored" in each for each in warnings)
     save(root / "trainannot" / "a.png", np.zeros((50, 40)))
@@ -192,7 +194,7 @@ def test_all_faults_of_an_import_with_their_lines(tmp_path: Path) -> None:
 
 def test_missing_labels_and_bad_headers_are_found_before_the_first_step(tmp_path: Path) -> None:
     root = write_camvid(tmp_path / "camvid", "abcd", "v")
-    config, images = make_config(labeled_batch=1, unlabeled_batch=1), Images(CAMVID, root, "train")
+    config, images = make_config(labeled_batch=2, unlabeled_batch=2), Images(CAMVID, root, "train")
     for name in "cd":
         Image.new("I;16", (50, 40)).save(root / "train" / f"{name}.png")
     with pytest.raises(FplError, match=r"(?s)2 faults.*c\.png: image has mode I;16.*d\.png: image has mode I;16"):
@@ -221,14 +223,14 @@ def test_probabilities_against_counting() -> None:
 
 
 def test_one_end_of_an_ordered_list_is_warned_of(tmp_path: Path) -> None:
-    ids = [f"{city}_{number:02d}" for city in "abcd" for number in range(20)]
+    ids = [f"{city}_{number:02d}" for city in "abcd" for number in range(30)]
     classes = {image_id: frozenset({0, "abcd".index(image_id[0]) + 1}) for image_id in ids}
-    first, every = (make_split_of(each, [one for one in ids if one not in each]) for each in (ids[:20], ids[::4]))
+    first, every = (make_split_of(each, [one for one in ids if one not in each]) for each in (ids[:30], ids[::4]))
     found = coverage(first, CAMVID, ids, classes)
     assert (found.groups, found.classes, found.unlabeled) == ((1, 4), (2, 5), 0)
     told = "\n".join(found.warnings)
-    assert "groups b (in 20 of 80 images), c" in told and "classes pole (in 20 of 80 images)" in told
-    assert "all 20 labeled images are lines 1 to 20 of the 80" in told
+    assert "groups b (in 30 of 120 images), c" in told and "classes pole (in 30 of 120 images)" in told
+    assert "all 30 labeled images are lines 1 to 30 of the 120" in told
     good = coverage(every, CAMVID, ids, classes)
     assert (good.groups, good.classes, good.warnings) == ((4, 4), (5, 5), ())
     # A rare class is often missed: that is no reason for a word.

@@ -59,6 +59,8 @@ def write_split(split: Split, folder: Path, origin: Mapping[str, Any] | None = N
     Raises:
         FplError: The folder holds another split, to which results may already refer, or an id cannot stand in a list.
     """
+    parse = get_spec(split.dataset).canonical_id
+    lists = [list_text(ids, parse, str(folder)) for ids in (split.labeled, split.unlabeled)]
     existing = read_record(folder / RECORD_FILE)
     record = _record(split, existing.get("origin") if origin is None else origin)
     differing = [key for key in ("labeled_digest", "unlabeled_digest") if existing.get(key, record[key]) != record[key]]
@@ -69,8 +71,6 @@ def write_split(split: Split, folder: Path, origin: Mapping[str, Any] | None = N
             where=str(folder),
             hint="delete the folder first if nothing refers to it, or use another splits folder",
         )
-    parse = get_spec(split.dataset).canonical_id
-    lists = [list_text(ids, parse, str(folder)) for ids in (split.labeled, split.unlabeled)]
     folder.mkdir(parents=True, exist_ok=True)
     paths = (folder / LABELED_FILE, folder / UNLABELED_FILE, folder / RECORD_FILE)
     for path, content in zip(paths, [*lists, (json.dumps(record, indent=2) + "\n").encode()], strict=True):
