@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import hypergeom
 
 from fpl.data.lists import enumerate_briefly
 from fpl.data.read import read_label
@@ -101,6 +100,9 @@ def within(total: int, drawn: int, span: int) -> float:
 
 def missed(total: int, with_it: int, drawn: int) -> float:
     """Probability that none of `drawn` images out of `total` is one of the `with_it` that have something."""
+    # Imported late: it takes a second, and most commands that import this module never ask.
+    from scipy.stats import hypergeom
+
     return float(hypergeom.pmf(0, total, with_it, drawn))
 
 
