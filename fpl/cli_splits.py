@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fpl.cli_data import DATA, SPLITS, DataRoot, Splits
+from fpl.cli_data import DATA, SPLITS, DataRoot, Splits, interruptible
 
 if TYPE_CHECKING:
     from fpl.data.spec import DatasetSpec
@@ -101,14 +101,21 @@ def check(
     fraction: OneFraction = None,
     data_root: DataRoot = DATA,
     splits: Splits = SPLITS,
+    fast: Annotated[bool, typer.Option("--fast", help="Do not read labels for the classes in them.")] = False,
 ) -> None:
     """Check all split lists against themselves, the data and the published ones; exits with 2 if anything is wrong."""
     from fpl.data.splits import survey
     from fpl.text import table
 
-    findings = list(survey(splits, dataset, family, fraction, data_root=data_root))
+    with interruptible():
+        findings = list(survey(splits, dataset, family, fraction, data_root=data_root, classes=not fast))
     _require(findings, splits, dataset)
     print(table([finding.row for finding in findings]))
+    if covered := [finding.coverage_row for finding in findings if finding.coverage]:
+        print(f"\nwhat the labeled images have, of what all images of the split have:\n{table(covered)}")
+    for finding in findings:
+        for warning in finding.coverage.warnings if finding.coverage else ():
+            print(f"\nwarning: {finding.folder}: {warning}")
     unchecked = sorted({finding.folder.parts[-3] for finding in findings if finding.split and finding.data is None})
     if unchecked:
         print(f"not below {data_root}, so that ids on disk and validation ids are unchecked: {', '.join(unchecked)}")

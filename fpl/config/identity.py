@@ -65,8 +65,9 @@ def run_id(config: RunConfig) -> str:
         method,
         *kind,
         backbone,
-        split.fraction.replace("/", "_"),
-        *([f"h{split.holdout}"] if split.holdout is not None else []),
+        split.fraction.replace("/", "_")[:8],
+        *([f"h{split.holdout}"[:6]] if split.holdout is not None else []),
         f"s{config.seed}",
     ]
+    # A folder and files are named after it: numbers are cut, for the digest tells them apart.
     return "-".join([*words, digest(config)[:8]])

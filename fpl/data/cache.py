@@ -29,8 +29,9 @@ from fpl.errors import FplError
 Bytes = NDArray[np.uint8]
 
 INDEX = "index.json"
+LARGEST_DOWNSCALE = 9999
 # Raised when the files, or what `Images` decodes from the same source, change.
-FORMAT = 1
+FORMAT = 2
 # Kinds of arrays in a row. A full label is stored only where it differs from the reduced one and is validated on.
 KINDS = ("image", "label", "full_label")
 
@@ -45,6 +46,8 @@ def cache_folder(spec: DatasetSpec, root: Path, part: str, downscale: int, place
         downscale: See `Images`.
         place: Folder of all caches; None takes the environment variable FPL_CACHE, else `.cache/fpl` below `root`.
     """
+    if not 1 <= downscale <= LARGEST_DOWNSCALE:
+        raise FplError("downscale is out of range", hint=f"1 to {LARGEST_DOWNSCALE} is allowed")
     if place is None:
         place = Path(os.environ["FPL_CACHE"]) if os.environ.get("FPL_CACHE") else root / ".cache" / "fpl"
     # Several copies of one data set may share a place.

@@ -14,8 +14,10 @@ import numpy as np
 from fpl.data.check_files import Decoded, Finding, Pair, decode_pair, relative
 from fpl.data.check_report import CheckReport, PartSummary
 from fpl.data.layout import PARTS
-from fpl.data.lists import duplicates, enumerate_briefly, read_lines
+from fpl.data.lists import duplicates, enumerate_briefly, read_ids
+from fpl.data.names import is_utf8, normal, visible_files
 from fpl.data.parallel import run_parallel
+from fpl.data.read import orientation_ignored
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
 
@@ -57,6 +59,7 @@ def check_dataset(
     decoded = run_parallel(partial(decode_pair, spec=spec, root=root), chosen, workers=workers, progress=progress)
     findings += [finding for each in decoded for finding in each.findings]
     _check_copies(root, chosen, decoded, findings)
+    _check_turned(chosen, decoded, findings)
     parts = tuple(_summary(spec, part, len(ids[part]), pairs[part], chosen, decoded) for part in PARTS)
     _check_classes(spec, parts, fast, findings)
     findings.sort(key=lambda finding: PARTS.index(finding.part))
@@ -76,10 +79,11 @@ def _list_ids(spec: DatasetSpec, root: Path, part: str, findings: list[Finding])
     layout = spec.layout_at(root)
     try:
         if where.is_file():
-            return list(dict.fromkeys(spec.canonical_id(line) for line in read_lines(where)))
-        names = sorted(path.name for path in where.rglob("*") if not path.name.startswith("."))
+            return list(dict.fromkeys(read_ids(where, spec.canonical_id)))
+        names = sorted(path.name for path in visible_files(where) if is_utf8(path.name))
         endings = layout.image_endings
-        return list(dict.fromkeys(name.removesuffix(end) for end in endings for name in names if name.endswith(end)))
+        found = (name.removesuffix(end) for end in endings for name in names if name.endswith(end))
+        return list(dict.fromkeys(map(normal, found)))
     except (FplError, OSError):
         return []
 
@@ -187,12 +191,9 @@ def _beside(files: Iterable[tuple[str, Path]], known: set[str]) -> set[Path]:
     top = Path(os.path.commonpath({path.parent for _, path in listed}))
     return {
         path
-        for path in top.rglob("*")
+        for path in visible_files(top)
         for ending in endings
-        if path.name.endswith(ending)
-        and not path.name.startswith(".")
-        and path.name.removesuffix(ending) not in known
-        and path.is_file()
+        if path.name.endswith(ending) and normal(path.name.removesuffix(ending)) not in known
     }
 
 
@@ -214,6 +215,15 @@ def _check_copies(root: Path, pairs: Sequence[Pair], decoded: Sequence[Decoded],
             findings.append(
                 Finding("warning", pair.part, "copies", file, what, "two ids show one image: is one wrong?")
             )
+
+
+def _check_turned(pairs: Sequence[Pair], decoded: Sequence[Decoded], findings: list[Finding]) -> None:
+    for part in PARTS:
+        turned = [
+            pair.image.name for pair, each in zip(pairs, decoded, strict=True) if each.turned and pair.part == part
+        ]
+        if turned:
+            findings.append(Finding("note", part, "orientation", part, orientation_ignored(turned)))
 
 
 def _summary(

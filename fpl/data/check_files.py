@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fpl.data.read import read_image, read_label, read_palette, read_size
+from fpl.data.damage import damage
+from fpl.data.formats import other_colours
+from fpl.data.read import Header, check_pair, read_header, read_image, read_label, read_palette, read_size
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.errors import FplError
 
@@ -60,6 +63,7 @@ class Decoded:
         pixels: Label pixels per class and, last, of those to ignore: int64 [C + 1]; None without a readable label.
         digest: Hash of the bytes of the image file; empty if it cannot be read.
         findings: All that is wrong.
+        turned: Whether the image's EXIF orientation, which is ignored, is another than upright.
     """
 
     image_size: Size | None
@@ -67,6 +71,7 @@ class Decoded:
     pixels: NDArray[np.int64] | None
     digest: str
     findings: tuple[Finding, ...]
+    turned: bool = False
 
 
 def decode_pair(pair: Pair, spec: DatasetSpec, root: Path) -> Decoded:
@@ -87,41 +92,41 @@ def decode_pair(pair: Pair, spec: DatasetSpec, root: Path) -> Decoded:
         return None
 
     image = attempt("image", pair.image, lambda: read_image(pair.image))
-    image_size = None if image is None else (image.shape[0], image.shape[1])
+    # Its size as it was decoded; what the header says besides.
+    header = None if image is None else Header((image.shape[0], image.shape[1]), read_header(pair.image).orientation)
+    image_size = None if header is None else header.size
+    turned = header is not None and header.orientation != 1
     if image_size is not None and spec.image_size is not None and image_size != spec.image_size:
         report("image size", pair.image, f"image is {by(image_size)}, not {by(spec.image_size)}", _SIZE_REMEDY)
+    if image is not None and (found := attempt("image", pair.image, lambda: damage(pair.image))):
+        report("damage", pair.image, f"the image is damaged: {found}", _DAMAGE_REMEDY)
     digest = "" if image is None else _digest(pair.image)
     if pair.label is None:
-        return Decoded(image_size, None, None, digest, tuple(findings))
+        return Decoded(image_size, None, None, digest, tuple(findings), turned)
 
     path = pair.label
     label = attempt("label", path, lambda: read_label(path, spec))
+    if label is not None and (found := attempt("label", path, lambda: damage(path))):
+        report("damage", path, f"the label is damaged: {found}", _DAMAGE_REMEDY)
     # A label of wrong values may have a wrong size besides: its header tells.
     label_size = (label.shape[0], label.shape[1]) if label is not None else _header_size(path)
-    if image_size is not None and label_size is not None and image_size != label_size:
-        what = f"label is {by(label_size)}, its image {pair.image.name} is {by(image_size)} (height x width)"
-        report("size of the label", path, what, _PAIR_REMEDY)
+    if header is not None and label_size is not None:
+        attempt("size of the label", path, functools.partial(check_pair, header, label_size, pair.image, path))
     if label is None:
-        return Decoded(image_size, label_size, None, digest, tuple(findings))
+        return Decoded(image_size, label_size, None, digest, tuple(findings), turned)
 
     values = np.bincount(label.ravel(), minlength=256)
     palette = read_palette(path)
-    if palette is not None and not _plain(palette):
-        indices = {index: value for value, index in spec.values_of(path).items() if index != IGNORE and values[index]}
-        other = [
-            spec.class_names[index]
-            for index, value in sorted(indices.items())
-            if value >= len(palette) or tuple(palette[value].tolist()) != spec.palette[index]
-        ]
-        if other:
-            what = f"the palette has other colours than {spec.name} for: {', '.join(other)}"
-            report("palette", path, what, _PALETTE_REMEDY, "warning")
+    present = np.flatnonzero(values[: spec.num_classes]).tolist()
+    if palette is not None and (other := other_colours(palette, present, spec, spec.values_of(path))):
+        what = f"the palette has other colours than {spec.name} for: {', '.join(other)}"
+        report("palette", path, what, _PALETTE_REMEDY, "warning")
     pixels = np.append(values[: spec.num_classes], values[IGNORE]).astype(np.int64)
-    return Decoded(image_size, label_size, pixels, digest, tuple(findings))
+    return Decoded(image_size, label_size, pixels, digest, tuple(findings), turned)
 
 
 _SIZE_REMEDY = "copy the original image again: this one was resized or belongs to another data set"
-_PAIR_REMEDY = "image and label must have the same size: one of the two was resized or belongs to another image"
+_DAMAGE_REMEDY = "copy the file again: it decodes, but a part of it is wrong"
 _PALETTE_REMEDY = (
     "only indices count, so this is allowed; but if another program wrote these files, see whether its class 1 is ours"
 )
@@ -151,8 +156,3 @@ def _header_size(path: Path) -> Size | None:
     except Exception:
         # That the file cannot be read has been reported.
         return None
-
-
-def _plain(palette: NDArray[np.uint8]) -> bool:
-    """Whether the palette is a grey ramp, as converters write that have no colours to give."""
-    return bool((palette == np.arange(len(palette), dtype=np.uint8)[:, None]).all())

@@ -135,9 +135,7 @@ def _fetch(archive: Archive, data_root: Path, tell: Callable[[str], None]) -> Pa
         shutil.rmtree(left_over, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{archive.filename}-", dir=downloads))
     try:
-        with tarfile.open(file) as packed:
-            # Refuses what leads out of the folder, devices, and rights that no data need.
-            packed.extractall(staging, filter="data")
+        unpack(file, staging)
         place.parent.mkdir(parents=True, exist_ok=True)
         (staging / archive.inside).rename(place)
     except (OSError, RuntimeError, EOFError, tarfile.TarError) as error:
@@ -147,6 +145,16 @@ def _fetch(archive: Archive, data_root: Path, tell: Callable[[str], None]) -> Pa
         shutil.rmtree(staging, ignore_errors=True)
     tell(f"{archive.title} is in {place}; {file} may be deleted")
     return place
+
+
+def unpack(archive: Path, to: Path) -> None:
+    """Unpack a tar archive with tarfile's data filter: nothing outside the folder, no device, no odd permission.
+
+    Raises:
+        tarfile.TarError: The archive is broken, or a member would lie or point outside the folder.
+    """
+    with tarfile.open(archive) as tar:
+        tar.extractall(to, filter="data")
 
 
 def _unreachable(url: str) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fpl.data.classes import CAMVID_VALUES, CITYSCAPES_LABEL_IDS, CITYSCAPES_TRAIN_IDS, VOC_VALUES
-from fpl.data.lists import duplicates, enumerate_briefly, read_lines
+from fpl.data.lists import enumerate_briefly, read_ids, repeated_ids
+from fpl.data.names import check_utf8, forms, is_hidden, normal
 from fpl.errors import FplError
 
 PARTS = ("train", "val")
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".PNG", ".JPG")
+BLANKS = "lists separate columns by blanks: rename the file, for example with _ for each blank"
+_SUFFIXES = (".png", ".jpg", ".jpeg")
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,19 @@ class Layout:
     def image_candidates(self, root: Path, part: str, image_id: str) -> tuple[Path, ...]:
         """Paths at which an image may lie, the preferred one first."""
         # One parse of a string is three times as fast as joining paths, and data sets have thousands of images.
-        stem = f"{self.image_place(root, part, image_id)}/{image_id}"
-        return tuple(Path(f"{stem}{ending}") for ending in self.image_endings)
+        place = f"{root}/{self.images.format(part=part)}"
+        return tuple(Path(f"{place}/{name}") for name in self.names(image_id, self.image_endings))
+
+    def names(self, image_id: str, endings: Sequence[str]) -> Iterator[str]:
+        """Names that a file of an image may have below the folder of its part, the preferred one first.
+
+        Endings may be in capitals, as cameras write them, and letters composed or decomposed, as disks do.
+        """
+        stem = f"{self._city(image_id)}/{image_id}" if self.city_folders else image_id
+        for form in forms(stem):
+            for ending in endings:
+                yield f"{form}{ending}"
+                yield f"{form}{_capital(ending)}"
 
     def image_place(self, root: Path, part: str, image_id: str) -> str:
         """Folder in which an image lies: that of its part or, there, of its city."""
@@ -83,9 +96,10 @@ class Layout:
     def label_candidates(self, root: Path, part: str, image_id: str) -> tuple[Path, ...]:
         """Paths at which a label may lie, the preferred one first."""
         return tuple(
-            root / kind.folder.format(part=part) / self._city(image_id) / f"{image_id}{kind.ending}"
+            root / kind.folder.format(part=part) / name
             for kind in self.labels
             if part in kind.parts
+            for name in self.names(image_id, (kind.ending,))
         )
 
     def label_path(self, root: Path, part: str, image_id: str) -> Path:
@@ -104,11 +118,16 @@ class Layout:
         """Id of a line of a list file: the first column without folders and ending.
 
         Published lists write x, x.png or x_leftImg8bit.png, with or without folders in front and a label path behind.
+        Ids are in Unicode's composed form, so that a list finds its images on every disk.
+
+        Raises:
+            FplError: The line is a file name with a blank in it.
         """
-        column = line.split("\t")[0].strip() if "\t" in line else line.split()[0]
-        name = column.replace("\\", "/").rsplit("/", 1)[-1]
-        suffix = next((suffix for suffix in _SUFFIXES if name.endswith(suffix)), "")
-        return name.removesuffix(suffix).removesuffix(self.decoration)
+        columns = line.split("\t") if "\t" in line else line.split()
+        name = columns[0].strip().replace("\\", "/").rsplit("/", 1)[-1]
+        if _suffix(columns[-1]) and not _suffix(name):
+            raise FplError(f"a name with a blank in it: {line!r}", hint=BLANKS)
+        return normal(name.removesuffix(_suffix(name)).removesuffix(self.decoration))
 
     def list_ids(self, root: Path, part: str) -> list[str]:
         """Ids in the order of the list file where it exists, else sorted by file name.
@@ -139,7 +158,7 @@ class Layout:
     def _checked(self, ids: list[str], where: Path, part: str) -> list[str]:
         if not ids:
             raise FplError(f"no {part} images", where=str(where), hint=f"expected {self.description}")
-        if repeated := duplicates(ids):
+        if repeated := repeated_ids(where, ids, self.canonical_id):
             raise FplError(f"image ids that stand twice: {enumerate_briefly(repeated)}", where=str(where))
         return ids
 
@@ -148,13 +167,16 @@ class Layout:
         return next((path for path in paths if path.is_file()), None)
 
     def _read(self, path: Path) -> list[str]:
-        return [self.canonical_id(line) for line in read_lines(path)]
+        return read_ids(path, self.canonical_id)
 
     def _city(self, image_id: str) -> str:
         return image_id.rsplit("_", 2)[0] if self.city_folders else ""
 
     def _scan(self, folder: Path) -> list[str]:
-        folders = sorted(path for path in folder.iterdir() if path.is_dir()) if self.city_folders else [folder]
+        folders = [folder]
+        if self.city_folders:
+            folders = sorted(path for path in folder.iterdir() if path.is_dir() and not is_hidden(path.name))
+            check_utf8((path.name for path in folders), folder)
         return [image_id for each in folders for image_id in sorted(ids_in(each, self.image_endings))]
 
 
@@ -206,10 +228,28 @@ class VocLayout(Layout):
 
 
 def ids_in(folder: Path, endings: Sequence[str]) -> list[str]:
-    """Names of the files of a folder that have one of the endings, without it; hidden files are left out."""
+    """Names of the files of a folder that have one of the endings, without it; hidden files are left out.
+
+    Raises:
+        FplError: Names that are not UTF-8.
+    """
     # Archives from other systems leave "._name.png" companions that are no images.
-    names = [name for name in os.listdir(folder) if not name.startswith(".")]  # noqa: PTH208 - ten times as fast
-    return [name.removesuffix(ending) for ending in endings for name in names if name.endswith(ending)]
+    names = [name for name in os.listdir(folder) if not is_hidden(name)]  # noqa: PTH208 - ten times as fast
+    endings = [each for ending in endings for each in (ending, _capital(ending))]
+    found = [name.removesuffix(ending) for ending in endings for name in names if name.endswith(ending)]
+    check_utf8(found, folder)
+    return [normal(image_id) for image_id in found]
+
+
+def _capital(ending: str) -> str:
+    """`_gtFine.png` -> `_gtFine.PNG`."""
+    stem, dot, suffix = ending.rpartition(".")
+    return f"{stem}{dot}{suffix.upper()}"
+
+
+def _suffix(name: str) -> str:
+    """The ending of an image's name, whatever its case; empty if it has none."""
+    return next((name[-len(suffix) :] for suffix in _SUFFIXES if name.lower().endswith(suffix)), "")
 
 
 SEGNET = Layout("{part}", (LabelFiles("{part}annot", ".png", CAMVID_VALUES),), (".png", ".jpg"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,89 @@ def read_lines(path: Path) -> list[str]:
     Raises:
         FplError: The file cannot be read or is not UTF-8 text.
     """
+    return [line for _, line in _numbered(_text(path))]
+
+
+def read_ids(path: Path, parse: Callable[[str], str]) -> list[str]:
+    """The id of each entry of a list file.
+
+    Args:
+        path: The file.
+        parse: Id of an entry; raises `FplError` for one that has none.
+
+    Raises:
+        FplError: As `read_lines`, or entries without an id: all are named with their lines.
+    """
+    return _parse(_text(path), parse, str(path))
+
+
+def lines_by_id(path: Path, parse: Callable[[str], str]) -> dict[str, list[int]]:
+    """Id -> numbers of the lines where it stands, from 1; empty where the file cannot be read."""
+    found: dict[str, list[int]] = {}
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        for number, line in _numbered(_text(path)):
+            found.setdefault(parse(line), []).append(number)
+    except FplError:
+        return {}
+    return found
+
+
+def repeated_ids(path: Path, ids: Sequence[str], parse: Callable[[str], str]) -> list[str]:
+    """Ids that stand more than once in `ids`, with the lines of the file they were read from."""
+    repeated = duplicates(ids)
+    lines = lines_by_id(path, parse) if repeated else {}
+    return [f"{each} (lines {', '.join(map(str, lines[each]))})" if each in lines else each for each in repeated]
+
+
+def list_text(ids: Sequence[str], parse: Callable[[str], str], where: str) -> bytes:
+    """A list file of the ids, one a line, from which the same ids are read.
+
+    Raises:
+        FplError: Ids that would be read as something else; all are named.
+    """
+
+    def survives(image_id: str) -> bool:
+        try:
+            return _parse(f"{image_id}\n".encode().decode(), parse, where) == [image_id]
+        except (FplError, UnicodeEncodeError):
+            return False
+
+    if wrong := [repr(image_id) for image_id in ids if not survives(image_id)]:
+        raise FplError(
+            f"{len(wrong)} names cannot stand in a list: {enumerate_briefly(wrong)}",
+            where=where,
+            hint="rename these files: no blanks, tabs or line ends, no # in front, no folder or second ending",
+        )
+    return "".join(f"{image_id}\n" for image_id in ids).encode()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise FplError("the list is not UTF-8 text", where=str(path), hint="save it as plain text") from error
     except OSError as error:
         raise FplError(f"the list cannot be read ({error.strerror})", where=str(path)) from error
-    lines = (line.strip() for line in text.splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _numbered(text: str) -> list[tuple[int, str]]:
+    # Only line ends separate entries; `splitlines` would also do so at rarer signs that a name may hold.
+    lines = ((number, line.strip()) for number, line in enumerate(re.split(r"\r\n|\n|\r", text), start=1))
+    return [(number, line) for number, line in lines if line and not line.startswith("#")]
+
+
+def _parse(text: str, parse: Callable[[str], str], where: str) -> list[str]:
+    ids, wrong, hints = [], [], []
+    for number, line in _numbered(text):
+        try:
+            ids.append(parse(line))
+        except FplError as error:
+            wrong.append(f"line {number}: {error.what}")
+            hints.append(error.hint)
+    if wrong:
+        what = wrong[0] if len(wrong) == 1 else f"{len(wrong)} lines are no ids: {enumerate_briefly(wrong)}"
+        raise FplError(what, where=where, hint="; ".join(dict.fromkeys(hints)))
+    return ids
 
 
 def read_record(path: Path) -> dict[str, Any]:

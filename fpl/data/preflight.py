@@ -11,10 +11,12 @@ from fpl.config.methods import AelConfig
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Order
 from fpl.data.contents import data_contents, data_version
+from fpl.data.formats import other_colours
 from fpl.data.lists import enumerate_briefly
-from fpl.data.read import Images, read_size
+from fpl.data.read import Header, Images, orientation_ignored, read_header, read_palette
 from fpl.data.spec import IGNORE, DatasetSpec
-from fpl.data.splits import Split, check_split
+from fpl.data.splits import Split
+from fpl.data.splits.faults import label_faults, raise_all, set_faults
 from fpl.data.validation import check_validation_files
 from fpl.errors import FplError
 
@@ -28,8 +30,8 @@ def check_data(
     """Check everything that can be checked in a few seconds.
 
     All ids must have an image on disk (validation and held-out ids also a label), no id may be in two sets, and the
-    labeled images are decoded: all of them if that takes a few seconds, else those of the first batch. Labels of
-    unlabeled images are never opened.
+    labeled images are decoded: all of them if that takes a few seconds, else those of the first batch. Of the other
+    images the headers are read; labels of unlabeled images are never opened.
 
     Args:
         config: The run.
@@ -41,27 +43,43 @@ def check_data(
         Warnings, one sentence each: what is allowed but rarely meant.
 
     Raises:
-        FplError: The first thing that is wrong, with its file.
+        FplError: What is wrong, with its file: of lists, missing files and headers all at once, of pixels the first.
     """
     spec, root = images.spec, images.root
     ids = spec.list_ids(root, "val") if validation_ids is None else list(validation_ids)
-    check_split(split, root=root, validation_ids=ids)
+    where = f"split {split.name}"
+    raise_all((*set_faults(split, root=root, validation_ids=ids), *label_faults(split, root, where)))
     check_validation_files(spec, root, "val", ids)
     check_validation_files(spec, root, images.part, split.held_out)
 
     labeled, batch = split.labeled, config.data.labeled_batch
-    height, width = read_size(spec.image_path(root, images.part, labeled[0]))
+    headers = _read_headers(spec, root, images.part, (*labeled, *split.unlabeled, *split.held_out))
+    height, width = headers[labeled[0]].size
     decode_all = len(labeled) * height * width <= DECODE_PIXELS
     order = Order(config.seed, 0, len(labeled))
     chosen = labeled if decode_all else [labeled[order.index(position)] for position in range(batch)]
     histogram = np.zeros(256, dtype=np.int64)
+    foreign = []
     for image_id in chosen:
         images.image(image_id)
-        histogram += np.bincount(images.label(image_id).ravel(), minlength=256)
+        counts = np.bincount(images.label(image_id).ravel(), minlength=256)
+        histogram += counts
+        label = spec.label_path(root, images.part, image_id)
+        present = np.flatnonzero(counts[: spec.num_classes]).tolist()
+        palette = read_palette(label)
+        if palette is not None and other_colours(palette, present, spec, spec.values_of(label)):
+            foreign.append(label.name)
     if split.unlabeled:
         images.image(split.unlabeled[0])
 
     warnings = []
+    if turned := [image_id for image_id, header in headers.items() if header.orientation != 1]:
+        warnings.append(orientation_ignored(turned))
+    if foreign:
+        warnings.append(
+            f"the palettes of {len(foreign)} of {len(chosen)} labels have other colours than {spec.name}: only their "
+            f"indices count: {enumerate_briefly(foreign, 3)}"
+        )
     if len(labeled) < batch:
         warnings.append(f"{len(labeled)} labeled images are fewer than the batch of {batch}: images repeat within it")
     if not histogram[: spec.num_classes].any():
@@ -82,6 +100,22 @@ def check_data(
                     "method.copy_paste does nothing"
                 )
     return warnings
+
+
+def _read_headers(spec: DatasetSpec, root: Path, part: str, ids: Sequence[str]) -> dict[str, Header]:
+    """The headers of all training images: what is wrong with one of them is told before the first step.
+
+    Raises:
+        FplError: Names all files that are no image, too large, or of a kind that is not taken.
+    """
+    headers, faults = {}, []
+    for image_id in ids:
+        try:
+            headers[image_id] = read_header(spec.image_path(root, part, image_id))
+        except FplError as error:
+            faults.append(error)
+    raise_all(faults)
+    return headers
 
 
 def pin_data(config: RunConfig, spec: DatasetSpec, root: Path, split: Split | None = None) -> RunConfig:

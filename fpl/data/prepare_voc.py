@@ -14,6 +14,7 @@ from PIL import Image
 
 from fpl.data.classes import IGNORE
 from fpl.data.lists import enumerate_briefly
+from fpl.data.names import is_hidden
 from fpl.data.parallel import run_parallel
 from fpl.data.read import Bytes, read_label, read_size
 from fpl.data.spec import DatasetSpec
@@ -103,7 +104,7 @@ def prepare_voc(
         FplError: SBD or a list is not there, or files cannot be converted; all others are done.
     """
     own = {*spec.subset_ids(root, "clean"), *spec.list_ids(root, "val")}
-    annotations = {path.stem: path for path in sorted(find_annotations(sbd).glob("*.mat"))}
+    annotations = {path.stem: path for path in _annotations_in(find_annotations(sbd))}
     sources = {image_id: root / "SegmentationClass" / f"{image_id}.png" for image_id in sorted(own)}
     sources |= {image_id: path for image_id, path in annotations.items() if image_id not in sources}
     tasks, without_image = [], []
@@ -133,9 +134,13 @@ def find_annotations(sbd: Path) -> Path:
         FplError: There is none.
     """
     for below in ("benchmark_RELEASE/dataset/cls", "dataset/cls", "cls", "."):
-        if next((sbd / below).glob("*.mat"), None) is not None:
+        if _annotations_in(sbd / below):
             return sbd / below
     raise FplError("no SBD annotations (benchmark_RELEASE/dataset/cls/*.mat)", where=str(sbd), hint=_UNPACK)
+
+
+def _annotations_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.mat") if not is_hidden(path.name))
 
 
 def read_annotation(path: Path) -> Bytes:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fpl.data.cache import Cache
+from fpl.data.formats import check_image, check_label, check_palette, raw_mode
 from fpl.data.lists import enumerate_briefly
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.errors import FplError
@@ -19,19 +24,65 @@ Bytes = NDArray[np.uint8]
 # PIL stretches grey values of 1, 2 and 4 bits to 0..255; optimizers save small label images that way.
 _STRETCH = {"L;2": 85, "L;4": 17}
 
+_ORIENTATION = 0x0112
+# EXIF orientation -> what brings the stored pixels upright; EXIF 2.3, tag Orientation. 1 is upright.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the header of an image file says.
+
+    Attributes:
+        size: Height and width as stored.
+        orientation: EXIF orientation, 1..8; 1 is upright, and what is taken where the file says nothing.
+    """
+
+    size: tuple[int, int]
+    orientation: int
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """Height and width once turned as the orientation says."""
+        return self.size[::-1] if self.orientation >= 5 else self.size
+
 
 def read_image(path: Path) -> Bytes:
-    """An image as uint8 [H, W, 3], RGB.
+    """An image as uint8 [H, W, 3], RGB; `formats` says what is taken.
 
-    Grey and palette images are converted; EXIF orientation is ignored, as labels do not follow it.
+    Grey and palette images are converted, alpha is dropped; EXIF orientation is ignored, as labels do not follow it.
 
     Raises:
-        FplError: The file is missing, broken, truncated or has more than 8 bits a channel.
+        FplError: The file is missing, broken, truncated, too large, or of a kind that is not taken.
     """
-    image, _ = _load(path)
-    if image.mode.startswith(("I", "F")):
-        raise FplError(f"image has mode {image.mode}", where=str(path), hint="images need 8 bits a channel")
-    return np.array(image.convert("RGB"))
+    return np.array(_load(path, check_image).convert("RGB"))
+
+
+def read_upright(path: Path) -> tuple[Bytes, bool]:
+    """The same, turned as its EXIF orientation says, and whether it was turned."""
+    orientation = read_header(path).orientation
+    image = _load(path, check_image)
+    turn = _TURNS.get(orientation)
+    return np.array((image if turn is None else image.transpose(turn)).convert("RGB")), turn is not None
+
+
+def read_header(path: Path) -> Header:
+    """Size and orientation of an image; nothing is decoded, but the kind of file is checked.
+
+    Raises:
+        FplError: As `read_image`, as far as the header tells.
+    """
+    with _open(path) as image:
+        check_image(image, str(path))
+        return Header((image.height, image.width), _orientation(image))
 
 
 def read_size(path: Path) -> tuple[int, int]:
@@ -43,33 +94,32 @@ def read_size(path: Path) -> tuple[int, int]:
 def read_palette(path: Path) -> Bytes | None:
     """Colours of a palette file as uint8 [n, 3], RGB, from its header; None if it has no palette."""
     with _open(path) as image:
-        if image.mode != "P" or image.palette is None:
-            return None
-        mode, colours = image.palette.getdata()
-        return np.frombuffer(bytes(colours), dtype=np.uint8).reshape(-1, 3) if mode == "RGB" else None
+        return _palette(image)
 
 
 def read_label(path: Path, spec: DatasetSpec) -> Bytes:
-    """A label as uint8 [H, W] with values 0..C-1 or 255 (ignore).
+    """A label as uint8 [H, W] with values 0..C-1 or 255 (ignore); `formats` says what is taken.
 
     Palette files give their indices, never their colours or grey values.
 
     Raises:
-        FplError: The file is missing or broken, has colours instead of indices, or holds values that are none of
-            the data set's; the message names the values.
+        FplError: The file is missing or broken, is compressed with loss, has colours instead of indices, a palette
+            that contradicts the data set's, or values that are none of its own; the message names them.
     """
-    image, raw_mode = _load(path)
-    if image.mode not in ("P", "L", "1", "I", "I;16", "I;16B", "I;16L"):
-        raise FplError(
-            f"label has mode {image.mode}: colours instead of class indices",
-            where=str(path),
-            hint="save labels as single-channel 8-bit PNG (mode L) or as palette PNG whose indices are the classes "
-            "(mode P); a colour label must be converted with its palette first",
-        )
-    values = np.array(image)
-    if raw_mode in _STRETCH:
-        values //= _STRETCH[raw_mode]
-    return _to_classes(values, path, spec)
+    opened: list[tuple[str, Bytes | None]] = []
+
+    def check(image: Image.Image, where: str) -> None:
+        check_label(image, where)
+        opened.append((raw_mode(image), _palette(image)))
+
+    values = np.array(_load(path, check))
+    ((raw, palette),) = opened
+    if raw in _STRETCH:
+        values //= _STRETCH[raw]
+    classes = _to_classes(values, path, spec)
+    if palette is not None:
+        check_palette(palette, values, str(path), spec, spec.values_of(path))
+    return classes
 
 
 def _to_classes(values: NDArray[np.generic], path: Path, spec: DatasetSpec) -> Bytes:
@@ -96,19 +146,40 @@ def _to_classes(values: NDArray[np.generic], path: Path, spec: DatasetSpec) -> B
     return table[wide]
 
 
-def check_pair(image_size: tuple[int, int], label_size: tuple[int, int], image_path: Path, label_path: Path) -> None:
-    """Refuse an image and a label of different sizes (height, width).
+def orientation_ignored(names: Sequence[str]) -> str:
+    """What to say about images that are taken as they are stored."""
+    return (
+        f"the EXIF orientation of {len(names)} image{'s' if len(names) > 1 else ''} is ignored, as labels do not "
+        f"follow it: {enumerate_briefly(names, 3)}"
+    )
+
+
+def check_pair(image: Header, label_size: tuple[int, int], image_path: Path, label_path: Path) -> None:
+    """Refuse an image and a label of different sizes.
+
+    Args:
+        image: Size and orientation of the image.
+        label_size: Height and width.
+        image_path: File of the image.
+        label_path: File of the label.
 
     Raises:
-        FplError: They differ; the message has both sizes, height x width.
+        FplError: They differ; the message has both sizes, height x width, and says if the EXIF orientation explains it.
     """
-    if image_size != label_size:
-        raise FplError(
-            f"label is {label_size[0]}x{label_size[1]}, its image {image_path.name} is {image_size[0]}x{image_size[1]} "
-            "(height x width)",
-            where=str(label_path),
-            hint="image and label must have the same size: one of the two was resized or belongs to another image",
+    if image.size == label_size:
+        return
+    hint = "image and label must have the same size: one of the two was resized or belongs to another image"
+    if image.upright_size == label_size:
+        hint = (
+            f"the label was made for the image turned as its EXIF orientation ({image.orientation}) says, which is "
+            "ignored here: save the image upright and without this entry (PIL: ImageOps.exif_transpose)"
         )
+    raise FplError(
+        f"label is {label_size[0]}x{label_size[1]}, its image {image_path.name} is {image.size[0]}x{image.size[1]} "
+        "(height x width)",
+        where=str(label_path),
+        hint=hint,
+    )
 
 
 class Images:
@@ -152,7 +223,7 @@ class Images:
         self.label_reads: Counter[str] = Counter()
         self.truth_reads: Counter[str] = Counter()
         self._kept: dict[tuple[str, str], Bytes] = {}
-        self._sizes: dict[str, tuple[int, int]] = {}
+        self._headers: dict[str, Header] = {}
 
     def image(self, image_id: str) -> Bytes:
         """Reduced image, uint8 [h, w, 3]."""
@@ -162,7 +233,6 @@ class Images:
         if (cached := self._cached("image", image_id)) is not None:
             return cached
         image = read_image(self.spec.image_path(self.root, self.part, image_id))
-        self._sizes[image_id] = image.shape[:2]
         return self._keep("image", image_id, self._reduce(image, Image.Resampling.BILINEAR))
 
     def label(self, image_id: str) -> Bytes:
@@ -219,9 +289,10 @@ class Images:
         reads[image_id] += 1
         label = read_label(path, self.spec)
         image_path = self.spec.image_path(self.root, self.part, image_id)
-        if image_id not in self._sizes:
-            self._sizes[image_id] = read_size(image_path)
-        check_pair(self._sizes[image_id], (label.shape[0], label.shape[1]), image_path, path)
+        # Once per file: opening it again takes a while where labels are read again and again.
+        if image_id not in self._headers:
+            self._headers[image_id] = read_header(image_path)
+        check_pair(self._headers[image_id], (label.shape[0], label.shape[1]), image_path, path)
         return label
 
     def _reduce(self, array: Bytes, resampling: Image.Resampling) -> Bytes:
@@ -246,22 +317,61 @@ def _open(path: Path) -> Image.Image:
         return Image.open(path)
     except FileNotFoundError as error:
         raise FplError("no such file", where=str(path)) from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:
+        raise _too_large(path, error) from error
+    except (OSError, ValueError, SyntaxError) as error:
         raise _unreadable(path, error) from error
 
 
-def _load(path: Path) -> tuple[Image.Image, str]:
-    """The decoded image and the pixel format in the file."""
+def _load(path: Path, check: Callable[[Image.Image, str], None]) -> Image.Image:
+    """The decoded image; `check` looks at it before anything is decoded."""
     with _open(path) as image:
-        tiles = getattr(image, "tile", None)
-        raw_mode = tiles[0].args if tiles else ""
+        check(image, str(path))
         try:
             image.load()
+        except (Image.DecompressionBombError, MemoryError) as error:
+            raise _too_large(path, error) from error
         except (OSError, ValueError, SyntaxError, EOFError) as error:
             raise _unreadable(path, error) from error
-    return image, raw_mode if isinstance(raw_mode, str) else ""
+    return image
+
+
+def _orientation(image: Image.Image) -> int:
+    # PIL decodes a PNG to look for an entry behind the pixels.
+    if image.format == "PNG" and "exif" not in image.info:
+        return 1
+    try:
+        found = image.getexif().get(_ORIENTATION, 1)
+    except (OSError, ValueError, SyntaxError, TypeError, KeyError, struct.error):
+        # A damaged entry turns no image in a viewer either.
+        return 1
+    return found if found in _TURNS else 1
+
+
+def _palette(image: Image.Image) -> Bytes | None:
+    if image.mode != "P" or image.palette is None:
+        return None
+    # BMP keeps its colours as BGRX.
+    order, colours = image.palette.getdata()
+    if not set("RGB") <= set(order):
+        return None
+    return np.frombuffer(bytes(colours), dtype=np.uint8).reshape(-1, len(order))[:, [order.index(c) for c in "RGB"]]
 
 
 def _unreadable(path: Path, error: Exception) -> FplError:
     reason = str(error).replace(str(path), path.name).replace(repr(str(path)), path.name)
     return FplError(f"the image cannot be decoded ({reason})", where=str(path), hint="copy the file again")
+
+
+def _too_large(path: Path, error: Exception) -> FplError:
+    if isinstance(error, MemoryError):
+        return FplError("no memory to decode the image", where=str(path), hint="cut or reduce it, or free memory")
+    limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+    size = re.search(r"\d+", str(error))
+    found = f"{int(size[0]):,} pixels, " if size else ""
+    return FplError(
+        f"the image is too large: {found}more than the limit of {limit:,}",
+        where=str(path),
+        hint="cut it into tiles or reduce it, and its label in the same way; the limit is PIL's, against files that "
+        "fill the memory",
+    )

@@ -84,7 +84,8 @@ class DatasetSpec:
     def values_of(self, path: Path) -> Mapping[int, int]:
         """Value -> class, or `IGNORE`, in a label file, by the ending of its name; else those of the preferred kind."""
         kinds = (kind for layout in self.layouts for kind in layout.labels)
-        return next((kind.values for kind in kinds if path.name.endswith(kind.ending)), self.label_values)
+        name = f"{path.stem}{path.suffix.lower()}"
+        return next((kind.values for kind in kinds if name.endswith(kind.ending)), self.label_values)
 
     def image_candidates(self, root: Path, part: str, image_id: str) -> tuple[Path, ...]:
         """Paths at which an image may lie, the preferred one first."""
@@ -100,7 +101,7 @@ class DatasetSpec:
             if path.is_file():
                 return path
         candidates = self.image_candidates(root, part, image_id)
-        looked_for = " or ".join(path.name for path in candidates)
+        looked_for = " or ".join(f"{image_id}{ending}" for ending in self.layout_at(root).image_endings)
         raise FplError(
             f"image {image_id} of {self.name} ({part}) is not on disk", where=str(candidates[0].parent),
             hint=f"looked for {looked_for}",

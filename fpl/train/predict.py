@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from fpl.data.read import read_image
+from fpl.data.lists import duplicates, enumerate_briefly
+from fpl.data.names import bounded, check_utf8, normal, visible_files
+from fpl.data.read import read_upright
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
 from fpl.files import write_atomic
@@ -22,13 +25,15 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 OPACITY = 0.5
 # Overlays of images smaller than this are enlarged by a whole factor: they are made to be looked at.
 LEAST_SIDE = 240
+LEGEND = Path("legend.png")
 
 
 def predict_folder(trained: Trained, images: Path, to: Path) -> int:
     """Predict every image of a folder (or one image) and write three things per image and one legend.
 
     `NAME.png` is the class map (palette PNG, indices are class ids, size of the image), `NAME_overlay.png` the image
-    under its colours, `legend.png` names the colours.
+    under its colours, `legend.png` names the colours. Images are turned as their EXIF orientation says, and what is
+    written has that size.
 
     Args:
         trained: The network.
@@ -39,25 +44,63 @@ def predict_folder(trained: Trained, images: Path, to: Path) -> int:
         Number of images predicted.
 
     Raises:
-        FplError: No image there, two images of the same name, or one that cannot be read.
+        FplError: No image there, results that would overwrite one another, or an image that cannot be read.
     """
     if to.resolve().is_relative_to(images.resolve()):
         raise FplError("the results would lie among the images", where=str(to), hint="give another folder")
     names = _images_in(images)
-    progress = Progress(len(names), unit="image")
+    check_outputs(names, to)
+    progress, turned = Progress(len(names), unit="image"), 0
     for done, (name, path) in enumerate(names.items(), start=1):
-        image = read_image(path)
+        image, was_turned = read_upright(path)
+        turned += was_turned
         classes = _classes(trained, image)
-        _save(to / f"{name}.png", palette_image(classes, trained.spec))
-        _save(to / f"{name}_overlay.png", overlay(image, classes, trained.spec))
+        label, covered = (to / output for output in outputs_of(name))
+        _save(label, palette_image(classes, trained.spec))
+        _save(covered, overlay(image, classes, trained.spec))
         progress.show(done)
-    progress.note()
-    _save(to / "legend.png", legend(trained.spec))
+    progress.note(f"{turned} images were turned upright, as their EXIF orientation says" if turned else "")
+    _save(to / LEGEND, legend(trained.spec))
     return len(names)
 
 
+def outputs_of(name: Path) -> tuple[Path, Path]:
+    """Class map and overlay of an image by its name below the folder; parts that are too long end with a digest."""
+    parts = [bounded(part) for part in name.parts[:-1]]
+    return Path(*parts, bounded(name.name, ".png")), Path(*parts, bounded(name.name, "_overlay.png"))
+
+
+def check_outputs(names: Mapping[Path, Path], to: Path) -> None:
+    """Refuse images whose results would overwrite one another, or an image; nothing has been written then.
+
+    Args:
+        names: Name below the folder -> image.
+        to: Folder for the results.
+
+    Raises:
+        FplError: Names all of them.
+    """
+    sources: dict[str, list[str]] = {str(LEGEND): ["the legend"]}
+    for name, path in names.items():
+        for output in outputs_of(name):
+            # Disks that do not tell capitals apart, or forms of a letter, would overwrite as well.
+            sources.setdefault(normal(str(output)).casefold(), []).append(path.name)
+    faults = [f"{output} would hold {' and '.join(of)}" for output, of in sources.items() if len(of) > 1]
+    faults += [
+        f"{folder} would be a file and a folder"
+        for folder in sorted({str(parent) for output in sources for parent in Path(output).parents} & sources.keys())
+    ]
+    images = {path.resolve() for path in names.values()}
+    written = (to / output for name in names for output in outputs_of(name))
+    faults += [f"{path} is an image itself" for path in (*written, to / LEGEND) if path.resolve() in images]
+    if faults:
+        what = f"results would overwrite one another: {enumerate_briefly(faults, 5)}"
+        raise FplError(what, where=str(to), hint="rename these images, or predict them into folders of their own")
+
+
 def _images_in(images: Path) -> dict[Path, Path]:
-    """Image files by their name below the folder, without suffix."""
+    """Image files by their name below the folder, without suffix; hidden files are none."""
+    check_utf8([str(images)], images.parent)
     if images.is_file():
         return {Path(images.stem): images}
     if not images.is_dir():
@@ -65,17 +108,16 @@ def _images_in(images: Path) -> dict[Path, Path]:
         near = difflib.get_close_matches(images.name, there, n=1)
         hint = f"did you mean {images.parent / near[0]}?" if near else f"{images.parent} holds {len(there)} entries"
         raise FplError("no such folder or image", where=str(images), hint=hint)
-    found: dict[Path, Path] = {}
-    for path in sorted(images.rglob("*")):
-        if path.suffix.lower() not in SUFFIXES:
-            continue
-        name = path.relative_to(images).with_suffix("")
-        if name in found:
-            raise FplError(f"two images are called {name}", where=str(images), hint="rename one of them")
-        found[name] = path
-    if not found:
+    files = [path for path in visible_files(images) if path.suffix.lower() in SUFFIXES]
+    if not files:
         raise FplError("no image in this folder", where=str(images), hint=f"looked for {', '.join(SUFFIXES)}")
-    return found
+    below = [path.relative_to(images) for path in files]
+    check_utf8(map(str, below), images)
+    twice = duplicates([str(path.with_suffix("")) for path in below])
+    if twice:
+        what = f"two images are called {enumerate_briefly(twice)}"
+        raise FplError(what, where=str(images), hint="rename one of them")
+    return {name.with_suffix(""): path for name, path in zip(below, files, strict=True)}
 
 
 def _classes(trained: Trained, image: NDArray[np.uint8]) -> NDArray[np.uint8]:

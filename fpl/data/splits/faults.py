@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from fpl.data.lists import duplicates, enumerate_briefly
+from fpl.data.lists import enumerate_briefly, lines_by_id, repeated_ids
 from fpl.data.spec import DatasetSpec, get_spec
 from fpl.data.splits.families import expected_counts, get_family, how_to_get
 from fpl.data.splits.published import digests_like, published_of
@@ -16,15 +17,35 @@ from fpl.data.splits.split import DROP_FROM_UNLABELED, LABELED_FILE, RECORD_FILE
 from fpl.errors import FplError
 
 OnDisk = Callable[[str], bool]
+_NAMED = 10
+# Id -> file and line where it stands: `labeled.txt, line 3`.
+Lines = Mapping[str, str]
+NOWHERE: Lines = MappingProxyType({})
 
 
 def check_split(split: Split, *, root: Path | None = None, validation_ids: Sequence[str] = (), where: str = "") -> None:
     """Check a split against itself, the validation ids and, if `root` is given, the images on disk.
 
     Raises:
-        FplError: No labeled image, an id in both lists or in the validation set, or images that are not on disk.
+        FplError: No labeled image, an id in both lists or in the validation set, or images that are not on disk;
+            all of it at once.
     """
-    for fault in set_faults(split, root=root, validation_ids=validation_ids, where=where):
+    raise_all(set_faults(split, root=root, validation_ids=validation_ids, where=where))
+
+
+def raise_all(faults: Iterable[FplError]) -> None:
+    """Raise the fault if there is one, and one error that says them all if there are more.
+
+    Raises:
+        FplError: There is one.
+    """
+    found = list(faults)
+    if len(found) > 1:
+        what = "".join(f"\n    {fault.where}: {fault.what}" for fault in found[:_NAMED])
+        what += f"\n    and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        hints = dict.fromkeys(fault.hint for fault in found if fault.hint)
+        raise FplError(f"{len(found)} faults{what}", where=found[0].where, hint="; ".join(hints))
+    for fault in found:
         raise fault
 
 
@@ -35,6 +56,7 @@ def set_faults(
     validation_ids: Sequence[str] = (),
     where: str = "",
     on_disk: OnDisk | None = None,
+    lines: Lines = NOWHERE,
 ) -> Iterator[FplError]:
     """Faults of the two sets of ids: empty, overlap, validation images in training, images that are not on disk.
 
@@ -44,7 +66,12 @@ def set_faults(
         validation_ids: Ids that must not be in the split.
         where: Where the split stands, for the messages.
         on_disk: Whether an id has an image; None looks for each.
+        lines: Where ids stand, for the messages.
     """
+
+    def named(ids: Sequence[str]) -> str:
+        return enumerate_briefly(_with_line(each, lines) for each in ids)
+
     where = where or f"split {split.name}"
     if not split.labeled:
         yield FplError(
@@ -53,7 +80,7 @@ def set_faults(
     known = frozenset(split.labeled)
     if both := [image_id for image_id in split.unlabeled if image_id in known]:
         yield FplError(
-            f"{len(both)} ids are labeled and unlabeled at once: {enumerate_briefly(both)}",
+            f"{len(both)} ids are labeled and unlabeled at once: {named(both)}",
             where=where,
             hint=f'mend the lists, or put "repairs": ["{DROP_FROM_UNLABELED}"] into {RECORD_FILE}; '
             f"fpl splits import --repair {DROP_FROM_UNLABELED} does it, too",
@@ -61,7 +88,7 @@ def set_faults(
     training = known.union(split.unlabeled, split.held_out)
     if leaked := [image_id for image_id in validation_ids if image_id in training]:
         yield FplError(
-            f"{len(leaked)} validation ids are in the training lists: {enumerate_briefly(leaked)}",
+            f"{len(leaked)} validation ids are in the training lists: {named(leaked)}",
             where=where,
             hint="take them out: a score on training images says nothing",
         )
@@ -69,12 +96,44 @@ def set_faults(
         return
     spec, ids = get_spec(split.dataset), (*split.labeled, *split.unlabeled, *split.held_out)
     exists = on_disk or images_on_disk(spec, root)
-    if missing := [image_id for image_id in ids if not exists(image_id)]:
+    # A validation id has its image elsewhere, which has been said.
+    known_elsewhere = frozenset(leaked)
+    missing = [image_id for image_id in ids if not exists(image_id) and image_id not in known_elsewhere]
+    if missing:
         yield FplError(
-            f"{len(missing)} of {len(ids)} training images are not on disk: {enumerate_briefly(missing)}",
+            f"{len(missing)} of {len(ids)} training images are not on disk: {named(missing)}",
             where=where,
             hint=f"looked in {spec.layout_at(root).image_folder(root, 'train')}: complete the data set",
         )
+
+
+def label_faults(
+    split: Split, root: Path, where: str = "", *, on_disk: OnDisk | None = None, lines: Lines = NOWHERE
+) -> Iterator[FplError]:
+    """Labeled images that have no label on disk; arguments as for `set_faults`."""
+    spec = get_spec(split.dataset)
+    exists = on_disk or images_on_disk(spec, root)
+    labeled = [image_id for image_id in split.labeled if exists(image_id)]
+    if bare := [image_id for image_id in labeled if not spec.label_path(root, "train", image_id).is_file()]:
+        yield FplError(
+            f"{len(bare)} of {len(labeled)} labeled images have no label: "
+            + enumerate_briefly(_with_line(each, lines) for each in bare),
+            where=where or f"split {split.name}",
+            hint=f"looked for {spec.label_path(root, 'train', bare[0])}: complete the labels, or label other images",
+        )
+
+
+def _with_line(image_id: str, lines: Lines) -> str:
+    return f"{image_id} ({lines[image_id]})" if image_id in lines else image_id
+
+
+def lines_of(files: Iterable[Path], spec: DatasetSpec) -> Lines:
+    """Where each id stands first in some list files."""
+    return {
+        image_id: f"{file.name}, line {numbers[0]}"
+        for file in reversed(list(files))
+        for image_id, numbers in lines_by_id(file, spec.canonical_id).items()
+    }
 
 
 def images_on_disk(spec: DatasetSpec, root: Path) -> OnDisk:
@@ -91,9 +150,11 @@ def images_on_disk(spec: DatasetSpec, root: Path) -> OnDisk:
 
     def exists(image_id: str) -> bool:
         for layout in spec.layouts:
-            present = files(layout.image_place(root, "train", image_id))
-            if any(f"{image_id}{ending}" in present for ending in layout.image_endings):
-                return True
+            place = layout.image_folder(root, "train")
+            for name in layout.names(image_id, layout.image_endings):
+                folder, _, file = f"{place}/{name}".rpartition("/")
+                if file in files(folder):
+                    return True
         return False
 
     return exists
@@ -102,7 +163,7 @@ def images_on_disk(spec: DatasetSpec, root: Path) -> OnDisk:
 def list_faults(split: Split, folder: Path) -> Iterator[FplError]:
     """Ids that stand twice in one list."""
     for name, ids in ((LABELED_FILE, split.labeled), (UNLABELED_FILE, split.unlabeled)):
-        if repeated := duplicates(ids):
+        if repeated := repeated_ids(folder / name, ids, get_spec(split.dataset).canonical_id):
             yield FplError(
                 f"ids that stand twice: {enumerate_briefly(repeated)}",
                 where=str(folder / name),

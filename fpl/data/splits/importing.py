@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fpl.data.lists import duplicates, enumerate_briefly, read_lines
+from fpl.data.lists import enumerate_briefly, read_ids, repeated_ids
 from fpl.data.spec import DatasetSpec
 from fpl.data.splits.families import Family, get_family, without
-from fpl.data.splits.faults import count_faults, published_faults, set_faults
+from fpl.data.splits.faults import count_faults, lines_of, published_faults, raise_all, set_faults
 from fpl.data.splits.make import origin_name, pool_of, rebuild, validation_ids
 from fpl.data.splits.published import LEAKS, file_digest, published_of
 from fpl.data.splits.split import DROP_FROM_UNLABELED, Split
@@ -62,19 +62,23 @@ def import_split(
         repairs: Repairs that are allowed: "drop-from-unlabeled".
 
     Raises:
-        FplError: A file is unreadable or has ids twice, or the split has a fault; see `faults`.
+        FplError: A file is unreadable or has ids twice, or the split has faults; all are told at once, with the
+            lines of the ids; see `faults`.
     """
     kind = get_family(family, spec.name, fraction)
     if wrong := [repair for repair in repairs if repair != DROP_FROM_UNLABELED]:
         raise FplError(f"unknown repair '{wrong[0]}'", hint=f"allowed: {DROP_FROM_UNLABELED}")
-    ids = _read(spec, labeled)
+    faults: list[FplError] = []
+    files = [labeled] if unlabeled is None else [labeled, unlabeled]
+    lists = [_read(spec, file, faults) for file in files]
+    ids = lists[0]
     origin: dict[str, Any] = {"labeled": _origin(labeled)}
     dropped: tuple[str, ...] = ()
     if unlabeled is None:
-        rest = _complement(kind, spec, ids, labeled, root, splits_root)
+        rest = _complement(kind, spec, ids, labeled, root, splits_root, faults)
         origin["unlabeled"] = "the others"
     else:
-        rest = _read(spec, unlabeled)
+        rest = lists[1]
         origin["unlabeled"] = _origin(unlabeled)
         known = frozenset(ids)
         both = tuple(image_id for image_id in rest if image_id in known)
@@ -83,19 +87,18 @@ def import_split(
             dropped, rest = both, without(rest, both)
             origin["dropped_from_unlabeled"] = list(both)
     split = Split(spec.name, family, fraction, ids, rest, (DROP_FROM_UNLABELED,) if dropped else (), index)
-    _check(split, spec, str(labeled), root, splits_root)
+    faults += set_faults(
+        split,
+        root=root,
+        validation_ids=validation_ids(spec, root) if root else (),
+        where=str(labeled),
+        lines=lines_of(files, spec),
+    )
+    raise_all(faults)
+    raise_all((*count_faults(split, spec, str(labeled), {}, root), *published_faults(split, spec, str(labeled))))
+    if root is not None and published_of(spec, family, fraction, index) is None:
+        raise_all(rule_faults(split, spec, str(labeled), root, splits_root))
     return Imported(split, origin, dropped)
-
-
-def _check(split: Split, spec: DatasetSpec, where: str, root: Path | None, splits_root: Path | None) -> None:
-    for fault in set_faults(split, root=root, validation_ids=validation_ids(spec, root) if root else (), where=where):
-        raise fault
-    for fault in (*count_faults(split, spec, where, {}, root), *published_faults(split, spec, where)):
-        raise fault
-    if root is None or published_of(spec, split.family, split.fraction, split.index) is not None:
-        return
-    for fault in rule_faults(split, spec, where, root, splits_root):
-        raise fault
 
 
 def rule_faults(split: Split, spec: DatasetSpec, where: str, root: Path, splits_root: Path | None) -> list[FplError]:
@@ -126,6 +129,7 @@ def _complement(
     where: Path,
     root: Path | None,
     splits_root: Path | None,
+    faults: list[FplError],
 ) -> tuple[str, ...]:
     if root is None:
         raise FplError(
@@ -134,22 +138,29 @@ def _complement(
             hint="give --data-root, or the unlabeled list as well",
         )
     pool = pool_of(family, spec, root, splits_root)
-    known = frozenset(pool)
+    # Those of the validation set are called so by the check of the split.
+    known = frozenset(pool).union(validation_ids(spec, root))
     if foreign := [image_id for image_id in ids if image_id not in known]:
         name = "training images" if family.pool == "train" else f"{family.pool} training images"
-        raise FplError(
-            f"{len(foreign)} labeled ids are none of the {len(pool)} {name}: {enumerate_briefly(foreign)}",
-            where=str(where),
-            hint=f"is this a list of {spec.name}?",
+        lines = lines_of([where], spec)
+        faults.append(
+            FplError(
+                f"{len(foreign)} labeled ids are none of the {len(pool)} {name}: "
+                + enumerate_briefly(f"{each} ({lines[each]})" for each in foreign),
+                where=str(where),
+                hint=f"is this a list of {spec.name}?",
+            )
         )
     return without(pool, ids)
 
 
-def _read(spec: DatasetSpec, path: Path) -> tuple[str, ...]:
-    ids = tuple(spec.canonical_id(line) for line in read_lines(path))
-    if repeated := duplicates(ids):
-        raise FplError(f"ids that stand twice: {enumerate_briefly(repeated)}", where=str(path), hint="keep one of each")
-    return ids
+def _read(spec: DatasetSpec, path: Path, faults: list[FplError]) -> tuple[str, ...]:
+    """Ids of a list, each once; those that stand twice are a fault."""
+    ids = read_ids(path, spec.canonical_id)
+    if repeated := repeated_ids(path, ids, spec.canonical_id):
+        what = f"ids that stand twice: {enumerate_briefly(repeated)}"
+        faults.append(FplError(what, where=str(path), hint="keep one of each"))
+    return tuple(dict.fromkeys(ids))
 
 
 def _origin(path: Path) -> dict[str, str]:

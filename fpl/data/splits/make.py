@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fpl.data.lists import duplicates, enumerate_briefly, read_lines, read_record
+from fpl.data.lists import enumerate_briefly, list_text, read_ids, read_record, repeated_ids
 from fpl.data.spec import DatasetSpec
 from fpl.data.splits.families import Family, get_family, how_to_get, without
 from fpl.data.splits.faults import check_split, published_faults
@@ -142,8 +142,8 @@ def import_order(spec: DatasetSpec, file: Path, splits_root: Path) -> list[str]:
             f"the training list of {spec.name} has an order of its own",
             hint=f"an order is imported for: {', '.join(sorted(ORDERS))}",
         )
-    ids = [spec.canonical_id(line) for line in read_lines(file)]
-    if repeated := duplicates(ids):
+    ids = read_ids(file, spec.canonical_id)
+    if repeated := repeated_ids(file, ids, spec.canonical_id):
         raise FplError(f"ids that stand twice: {enumerate_briefly(repeated)}", where=str(file))
     if not is_published_order(spec.name, ids):
         wanted = f" instead of {spec.counts['train']}" if spec.counts and spec.counts["train"] != len(ids) else ""
@@ -155,7 +155,7 @@ def import_order(spec: DatasetSpec, file: Path, splits_root: Path) -> list[str]:
         )
     record = {"file": origin_name(file), "file_digest": file_digest(file.read_bytes()), "ids_digest": digest_ids(ids)}
     folder = splits_root / spec.name
-    write_atomic(folder / ORDER_FILE, "".join(f"{image_id}\n" for image_id in ids).encode())
+    write_atomic(folder / ORDER_FILE, list_text(ids, spec.canonical_id, str(file)))
     write_atomic(folder / ORDER_RECORD, (json.dumps(record, indent=2) + "\n").encode())
     return ids
 
@@ -169,7 +169,7 @@ def read_order(spec: DatasetSpec, splits_root: Path) -> list[str] | None:
     path = splits_root / spec.name / ORDER_FILE
     if not path.is_file():
         return None
-    ids = read_lines(path)
+    ids = read_ids(path, spec.canonical_id)
     wanted = read_record(path.with_name(ORDER_RECORD)).get("ids_digest")
     if wanted != digest_ids(ids) or not is_published_order(spec.name, ids):
         raise FplError(

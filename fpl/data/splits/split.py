@@ -88,6 +88,8 @@ def hold_out(split: Split, every: int) -> Split:
 
 def split_folder(splits_root: Path, dataset: str, family: str, fraction: str, index: int = 0) -> Path:
     """Folder of a split: `splits_root/dataset/family/1-8`, for another index than 0 `.../1-8.2`."""
+    if not 0 <= index < 10**9:
+        raise FplError("the index of a split is 0 to 999999999", hint="it counts the splits of one fraction")
     name = fraction.replace("/", "-") + (f".{index}" if index else "")
     return splits_root / dataset / family / name
 

@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from fpl.config.schema import RunConfig
-from fpl.data.lists import read_lines, read_record
+from fpl.data.lists import list_text, read_ids, read_record
 from fpl.data.spec import DatasetSpec, get_spec
 from fpl.data.splits.families import get_family, how_to_get
-from fpl.data.splits.faults import OnDisk, count_faults, digest_faults, list_faults, published_faults, set_faults
+from fpl.data.splits.faults import (
+    OnDisk,
+    count_faults,
+    digest_faults,
+    lines_of,
+    list_faults,
+    published_faults,
+    raise_all,
+    set_faults,
+)
 from fpl.data.splits.split import (
     DROP_FROM_UNLABELED,
     LABELED_FILE,
@@ -48,8 +57,10 @@ def write_split(split: Split, folder: Path, origin: Mapping[str, Any] | None = N
         The three paths. Writing the same split again leaves the same bytes.
 
     Raises:
-        FplError: The folder holds another split: results may already refer to it.
+        FplError: The folder holds another split, to which results may already refer, or an id cannot stand in a list.
     """
+    parse = get_spec(split.dataset).canonical_id
+    lists = [list_text(ids, parse, str(folder)) for ids in (split.labeled, split.unlabeled)]
     existing = read_record(folder / RECORD_FILE)
     record = _record(split, existing.get("origin") if origin is None else origin)
     differing = [key for key in ("labeled_digest", "unlabeled_digest") if existing.get(key, record[key]) != record[key]]
@@ -62,9 +73,8 @@ def write_split(split: Split, folder: Path, origin: Mapping[str, Any] | None = N
         )
     folder.mkdir(parents=True, exist_ok=True)
     paths = (folder / LABELED_FILE, folder / UNLABELED_FILE, folder / RECORD_FILE)
-    lists = ["".join(f"{image_id}\n" for image_id in ids) for ids in (split.labeled, split.unlabeled)]
-    for path, text in zip(paths, [*lists, json.dumps(record, indent=2) + "\n"], strict=True):
-        write_atomic(path, text.encode())
+    for path, content in zip(paths, [*lists, (json.dumps(record, indent=2) + "\n").encode()], strict=True):
+        write_atomic(path, content)
     return paths
 
 
@@ -96,8 +106,7 @@ def read_split(
         FplError: See the checks; every message names the file and the ids.
     """
     stored = load_split(splits_root, dataset, family, fraction, index)
-    for fault in stored_faults(stored, root=root, validation_ids=validation_ids):
-        raise fault
+    raise_all(stored_faults(stored, root=root, validation_ids=validation_ids))
     return stored.split
 
 
@@ -135,7 +144,14 @@ def stored_faults(
     split, where = stored.split, str(stored.folder)
     spec = get_spec(split.dataset)
     yield from list_faults(split, stored.folder)
-    yield from set_faults(split, root=root, validation_ids=validation_ids, where=where, on_disk=on_disk)
+    found = list(set_faults(split, root=root, validation_ids=validation_ids, where=where, on_disk=on_disk))
+    if found:
+        # The lists are read once more, for their lines, only where there is something to say about them.
+        lines = lines_of([stored.folder / LABELED_FILE, stored.folder / UNLABELED_FILE], spec)
+        found = list(
+            set_faults(split, root=root, validation_ids=validation_ids, where=where, on_disk=on_disk, lines=lines)
+        )
+    yield from found
     wrong_counts = list(count_faults(split, spec, where, stored.record, root))
     yield from wrong_counts
     yield from digest_faults(split, stored.folder, stored.record)
@@ -188,7 +204,7 @@ def _read_ids(spec: DatasetSpec, path: Path, wanted: Split) -> tuple[str, ...]:
             where=str(path),
             hint=f"fractions present: {listed}; {how}",
         )
-    return tuple(spec.canonical_id(line) for line in read_lines(path))
+    return tuple(read_ids(path, spec.canonical_id))
 
 
 def _record(split: Split, origin: object) -> dict[str, Any]:

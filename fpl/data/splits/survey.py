@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fpl.data.parallel import run_parallel
 from fpl.data.spec import DatasetSpec, find_root, get_spec
-from fpl.data.splits.faults import OnDisk, images_on_disk
+from fpl.data.splits.coverage import Coverage, classes_of, coverage
+from fpl.data.splits.faults import OnDisk, images_on_disk, label_faults, lines_of
 from fpl.data.splits.importing import rule_faults
 from fpl.data.splits.make import validation_ids
 from fpl.data.splits.published import digests_like, published_of
-from fpl.data.splits.split import Split, parse_folder_name
+from fpl.data.splits.split import LABELED_FILE, Split, parse_folder_name
 from fpl.data.splits.store import load_split, stored_faults
 from fpl.errors import FplError
 
@@ -27,6 +29,7 @@ class Finding:
         published: "equal", "differs", or "-" where no lists are published.
         data: Root of the data it was checked against; None if they were not found or not asked for.
         faults: Everything that is wrong.
+        coverage: What the labeled images cover; None where the data are not known.
     """
 
     folder: Path
@@ -34,6 +37,20 @@ class Finding:
     published: str
     data: Path | None
     faults: tuple[FplError, ...]
+    coverage: Coverage | None = None
+
+    @property
+    def coverage_row(self) -> dict[str, str]:
+        """What the labeled images cover as columns of a table; empty where that is not known."""
+        if self.coverage is None:
+            return {}
+        parts, classes = self.folder.parts[-3:], self.coverage.classes
+        return {
+            "split": " ".join(parts),
+            "groups": "{} of {}".format(*self.coverage.groups),
+            "classes": "-" if classes is None else "{} of {}".format(*classes),
+            "without label": "-" if self.coverage.unlabeled is None else str(self.coverage.unlabeled),
+        }
 
     @property
     def row(self) -> dict[str, str]:
@@ -62,6 +79,7 @@ def survey(
     fraction: str | None = None,
     *,
     data_root: Path | None = None,
+    classes: bool = False,
 ) -> Iterator[Finding]:
     """Check every split below a folder, or those asked for.
 
@@ -72,8 +90,9 @@ def survey(
         fraction: Only splits of this fraction.
         data_root: Folder of the data sets: where one is found, ids must be on disk, none may be a validation image,
             and the rule must give the same lists. None checks the lists alone.
+        classes: Read all training labels and say which classes the labeled images have.
     """
-    data = functools.cache(lambda name: _Data.find(name, data_root))
+    data = functools.cache(lambda name: _Data.find(name, data_root, classes))
     for folder in sorted((path for path in splits_root.glob("*/*/*") if path.is_dir()), key=_position):
         if any(part.startswith(".") for part in folder.parts[-3:]):
             continue
@@ -99,9 +118,11 @@ class _Data:
     root: Path | None = None
     validation: tuple[str, ...] = ()
     on_disk: OnDisk | None = None
+    order: tuple[str, ...] = ()
+    classes: dict[str, frozenset[int] | None] | None = None
 
     @classmethod
-    def find(cls, name: str, data_root: Path | None) -> _Data:
+    def find(cls, name: str, data_root: Path | None, classes: bool) -> _Data:
         spec = get_spec(name)
         try:
             root = find_root(spec, data_root) if data_root is not None else None
@@ -109,7 +130,11 @@ class _Data:
             root = None
         if root is None:
             return cls(spec)
-        return cls(spec, root, tuple(validation_ids(spec, root)), images_on_disk(spec, root))
+        ids, found = spec.list_ids(root, "train"), None
+        if classes:
+            found = dict(zip(ids, run_parallel(functools.partial(classes_of, spec=spec, root=root), ids), strict=True))
+        validation = tuple(validation_ids(spec, root))
+        return cls(spec, root, validation, images_on_disk(spec, root), tuple(ids), found)
 
 
 def _examine(splits_root: Path, folder: Path, find: functools._lru_cache_wrapper[_Data]) -> Finding:
@@ -127,6 +152,15 @@ def _examine(splits_root: Path, folder: Path, find: functools._lru_cache_wrapper
         return Finding(folder, None, "-", None, (located,))
     split = stored.split
     faults = list(stored_faults(stored, root=data.root, validation_ids=data.validation, on_disk=data.on_disk))
+    covered = None
+    if data.root is not None:
+        covered = coverage(split, data.spec, data.order, data.classes)
+        # Where no label was ever unpacked there is none to miss.
+        if any(
+            (data.root / kind.folder.format(part="train")).is_dir() for kind in data.spec.layout_at(data.root).labels
+        ):
+            lines = lines_of([folder / LABELED_FILE], data.spec)
+            faults += label_faults(split, data.root, str(folder), on_disk=data.on_disk, lines=lines)
     published = published_of(data.spec, family, *parsed)
     equal = published is not None and digests_like(split, published) == published
     if data.root is not None and not equal and not faults:
@@ -135,4 +169,4 @@ def _examine(splits_root: Path, folder: Path, find: functools._lru_cache_wrapper
         except FplError as error:
             faults.append(error)
     state = "-" if published is None else "equal" if equal else "differs"
-    return Finding(folder, split, state, data.root, tuple(faults))
+    return Finding(folder, split, state, data.root, tuple(faults), covered)
