@@ -104,6 +104,7 @@ def test_a_network_that_swallows_everything_does_not_hang(tmp_path: Path, monkey
     def swallow(*arguments: Any, **options: Any) -> None:
         end.wait()
         answered.append("too late")
+        raise URLError("too late")
 
     monkeypatch.setattr(module, "urlopen", swallow)
     try:
