@@ -60,9 +60,7 @@ def run_parallel(
     return [results[number] for number in range(len(items))]
 
 
-def _in_process(
-    function: Callable[[Item], Result], items: Sequence[Item]
-) -> Generator[tuple[int, Result], None, None]:
+def _in_process(function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[tuple[int, Result], None, None]:
     for number, item in enumerate(items):
         yield number, function(item)
 

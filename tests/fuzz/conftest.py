@@ -10,5 +10,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "few", max_examples=25, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
-settings.register_profile("thorough", parent=settings.get_profile("few"), max_examples=int(os.environ.get("FUZZ", "2000")), derandomize=False)
+settings.register_profile(
+    "thorough", parent=settings.get_profile("few"), max_examples=int(os.environ.get("FUZZ", "2000")), derandomize=False
+)
 settings.load_profile("few")

@@ -28,9 +28,34 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 VALUES = st.one_of(
     st.sampled_from(
         [
-            *("5", "-1", "0", "true", '""', "[]", "{}", "[[1]]", "nan", "inf", "-inf", "1e999", "1979-05-27", "07:32:00"),
+            *(
+                "5",
+                "-1",
+                "0",
+                "true",
+                '""',
+                "[]",
+                "{}",
+                "[[1]]",
+                "nan",
+                "inf",
+                "-inf",
+                "1e999",
+                "1979-05-27",
+                "07:32:00",
+            ),
             *("9" * 5000, "0x" + "f" * 5000, "9" * 19, "[" * 3000 + "]" * 3000, "{a=" * 500 + "1" + "}" * 500),
-            *('"a\\u0000b"', '"../../x"', '"é\\u202e"', "'''", '"\\ud800"', "\0", "{a = 1, a = 2}", '["a", 5]', '"1/0"'),
+            *(
+                '"a\\u0000b"',
+                '"../../x"',
+                '"é\\u202e"',
+                "'''",
+                '"\\ud800"',
+                "\0",
+                "{a = 1, a = 2}",
+                '["a", 5]',
+                '"1/0"',
+            ),
         ]
     ),
     st.integers().map(str),
@@ -40,7 +65,9 @@ VALUES = st.one_of(
 )
 KEYS = st.one_of(
     st.sampled_from([*leaves(), "inherit", "about", "scale", "launch", "where", "scale.seeds", "scale.name", "data"]),
-    st.sampled_from(["method", "loss", "search", "space", "table", "rows", "columns", "series", "about.order", "x." * 400]),
+    st.sampled_from(
+        ["method", "loss", "search", "space", "table", "rows", "columns", "series", "about.order", "x." * 400]
+    ),
     st.text(st.characters(codec="utf-8"), max_size=8),
 )
 LINES = st.lists(st.tuples(KEYS, VALUES).map(" = ".join), max_size=3).map("\n".join)
