@@ -239,7 +239,7 @@ def _share(batch: Batch) -> None:
     """
     try:
         for tensor in tensors(batch):
-            tensor.share_memory_()
+            tensor.share_memory_()  # type: ignore[no-untyped-call]
     except (RuntimeError, OSError) as error:
         raise FplError(
             f"no shared memory for a batch: {error}",
