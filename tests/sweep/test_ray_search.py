@@ -17,7 +17,7 @@ from tests.signals import popen
 from tests.sweep.ray_support import kill, wait_until
 from tests.sweep.search_world import write_experiments
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.ray
 
 # Half of the trials diverge.
 DIVERGING = """
