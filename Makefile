@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 DATA ?= data
 SCALE ?= mini
 
-.PHONY: help setup test lint format reproduce tables clean
+.PHONY: help setup test fuzz lint format reproduce tables clean
 
 help:
 	@echo "make setup       virtual environment in $(VENV) with everything for development"
-	@echo "make test        ruff, mypy and all tests"
+	@echo "make test        ruff, mypy and all tests, on two cores"
+	@echo "make fuzz        thousands of made-up configurations, lists, damaged files and odd tensors"
 	@echo "make reproduce   every table and figure of the paper at SCALE=$(SCALE), from drawn data; continues where it was stopped"
 	@echo "make tables      print the tables of results/$(SCALE) without training anything"
 	@echo "make format      let ruff format the code"
@@ -25,7 +26,11 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 test: setup lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+# Thousands of examples for each property of tests/fuzz, of which `make test` tries a few: about ten minutes.
+fuzz: setup
+	$(BIN)/pytest tests/fuzz --hypothesis-profile thorough --timeout 3600
 
 lint: setup
 	$(BIN)/ruff check .

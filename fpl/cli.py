@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -53,6 +54,9 @@ MAIN = os.environ.get("RANK", "0") == "0"
 
 def main() -> None:
     """Entry point: user errors become one message on stderr and an exit code, never a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Where it is not UTF-8, a sign that it does not have is a question mark.
+        sys.stdout.reconfigure(errors="replace")
     try:
         app()
     except FplError as error:

@@ -59,6 +59,18 @@ protocol = "whole"
 """
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On several processes (`pytest -n 2 --dist loadgroup`) one takes a whole file, and one all tests with Ray.
+
+    Those come first: they take longest, and two Rays at once would only wait for each other.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+    for item in items:
+        group = "ray" if item.get_closest_marker("ray") else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def data_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     """A tiny data set with its split; `out` is to be replaced by each test."""

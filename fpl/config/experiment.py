@@ -137,6 +137,8 @@ class Experiment(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Experiment:
+        if not isinstance(self.about.get("order", 0), int | float):
+            raise ValueError(f"about.order = {self.about['order']!r} is no number")
         for parts in (self.columns, self.rows):
             keys = [part.key for part in parts]
             if twice := {key for key in keys if keys.count(key) > 1}:

@@ -18,6 +18,9 @@ SCALE, LAUNCH, WHERE = "scale", "launch", "where"
 
 Tree = dict[str, Any]
 
+# Nothing that is configured lies deeper than four tables; some of what reads them calls itself for each.
+DEEPEST = 20
+
 
 @dataclass(frozen=True)
 class ScaleFile:
@@ -67,9 +70,17 @@ def read_scale(path: Path) -> ScaleFile:
     origins: dict[str, str] = {}
     layer = _read_layer(path, (), origins, scale=True)
     shown, launch = layer.pop(SCALE, {}), layer.pop(LAUNCH, {})
+    cases = layer.pop(WHERE, [])
+    for key, value in ((SCALE, shown), (LAUNCH, launch)):
+        if not isinstance(value, dict):
+            raise FplError(f"{key} = {value!r} is no table", where=str(path), hint=f"write [{key}]")
+    if not (isinstance(cases, list) and all(isinstance(entry, dict) for entry in cases)):
+        raise FplError(f"{WHERE} is no list of tables", where=str(path), hint=f"write [[{WHERE}]]")
+    _check_shown(shown, path)
     where = []
-    for entry in layer.pop(WHERE, []):
-        conditions = flatten(entry.pop("when", {}))
+    for entry in cases:
+        when = entry.pop("when", {})
+        conditions = flatten(when) if isinstance(when, dict) else {}
         if not conditions:
             raise FplError("a [[where]] needs conditions", where=str(path), hint='when = { data.dataset = "voc" }')
         listed = {key: value if isinstance(value, list) else [value] for key, value in conditions.items()}
@@ -116,10 +127,10 @@ def parse_override(text: str) -> tuple[str, Any]:
     """Split `section.key=value`; the value is TOML where it parses (`[64, 64]`, `0.9`, `true`), else a string."""
     key, separator, value = text.partition("=")
     key = key.strip()
-    if not separator or not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", key):
+    if not separator or not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", key) or key.count(".") > DEEPEST:
         raise FplError(f"{text!r} is no override", hint="overrides look like loss.threshold=0.85 or data.crop=[64,64]")
     try:
-        return key, tomllib.loads(f"value = {value}")["value"]
+        return key, _parse(f"value = {value}", f"override {key}")["value"]
     except tomllib.TOMLDecodeError:
         return key, value.strip()
 
@@ -159,6 +170,8 @@ def nested(key: str, value: Any) -> Tree:
 
 def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str], *, scale: bool = False) -> Tree:
     """One file, of a recipe or a scale, on top of what it inherits; `origins` collects where each key was set."""
+    if "\0" in str(path):
+        raise FplError(f"{str(path)!r} is no path", where=f"inherited by {above[-1]}" if above else "")
     resolved = path.resolve()
     if resolved in above:
         chain = " -> ".join(str(step) for step in [*above, resolved])
@@ -170,9 +183,13 @@ def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str], *,
         for key in (SCALE, LAUNCH, WHERE):
             own.pop(key, None)
     parents = own.pop(INHERIT, [])
+    if isinstance(parents, str):
+        parents = [parents]
+    if not (isinstance(parents, list) and all(isinstance(parent, str) for parent in parents)):
+        raise FplError(f"{INHERIT} = {parents!r}", where=str(path), hint="one path, or a list of paths")
     tree: Tree = {}
-    for parent in [parents] if isinstance(parents, str) else parents:
-        merge(tree, _read_layer(path.parent / str(parent), (*above, resolved), origins, scale=scale))
+    for parent in parents:
+        merge(tree, _read_layer(path.parent / parent, (*above, resolved), origins, scale=scale))
     merge(tree, own)
     lines = _line_numbers(text)
     for key in flatten(own):
@@ -183,7 +200,8 @@ def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str], *,
 def _read_toml(path: Path, where: str = "") -> tuple[Tree, str]:
     """Tables and text of a TOML file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        # Editors on Windows put a byte order mark before the text.
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise FplError(
             f"cannot read {path}: {error.strerror}", where=where, hint="give the path of a TOML file"
@@ -191,9 +209,50 @@ def _read_toml(path: Path, where: str = "") -> tuple[Tree, str]:
     except UnicodeDecodeError as error:
         raise FplError(f"not a UTF-8 text file: {error.reason}", where=str(path)) from None
     try:
-        return tomllib.loads(text), text
+        return _parse(text, str(path)), text
     except tomllib.TOMLDecodeError as error:
         raise FplError(f"not valid TOML: {error}", where=str(path)) from None
+
+
+def _parse(text: str, where: str) -> Tree:
+    """Tables of a TOML text, no deeper and with no larger integers than anything that reads them can take.
+
+    Raises:
+        FplError: They are.
+        TOMLDecodeError: The text is no TOML.
+    """
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # more digits than Python converts
+        raise FplError("an integer has thousands of digits", where=where, hint="TOML's have 64 bits") from None
+    except RecursionError:
+        raise _too_deep(where) from None
+    todo: list[tuple[str, int, Any]] = [("", 0, tree)]
+    while todo:
+        key, depth, value = todo.pop()
+        if depth > DEEPEST:
+            raise _too_deep(where)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise FplError(f"{key} is beyond 64 bits", where=where, hint="that is what TOML's integers have")
+        if isinstance(value, dict):
+            todo += [(f"{key}.{name}" if key else name, depth + 1, inner) for name, inner in value.items()]
+        elif isinstance(value, list):
+            todo += [(key, depth + 1, inner) for inner in value]
+    return tree
+
+
+def _too_deep(where: str) -> FplError:
+    return FplError(f"tables or lists lie more than {DEEPEST} deep in each other", where=where)
+
+
+def _check_shown(shown: Tree, path: Path) -> None:
+    """Refuse a `[scale]` whose defaults of the commands are of another type."""
+    kinds = {"name": str, "seeds": int, "controls": bool, "comparable": bool}
+    for key, kind in kinds.items():
+        if key in shown and type(shown[key]) is not kind:
+            raise FplError(f"{SCALE}.{key} = {shown[key]!r} is no {kind.__name__}", where=str(path))
 
 
 def _line_numbers(text: str) -> dict[str, int]:

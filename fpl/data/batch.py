@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -99,6 +101,18 @@ class Batch:
         image, label, valid = self.image.pin_memory(), self.label.pin_memory(), self.valid.pin_memory()
         partner = self.partner and self.partner.pin_memory()
         return Batch(image, label, valid, [draw.pin_memory() for draw in self.unlabeled], self.step, partner)
+
+
+def tensors(part: Any) -> Iterator[Tensor]:
+    """All tensors of a batch or of a part of one."""
+    if isinstance(part, Tensor):
+        yield part
+    elif isinstance(part, list):
+        for each in part:
+            yield from tensors(each)
+    elif is_dataclass(part):
+        for field in fields(part):
+            yield from tensors(getattr(part, field.name))
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from fpl.config.schema import RunConfig
 from fpl.data.augment import FOR_ORDER, FOR_PASTE, FOR_SAMPLE, Augmentation, seeded
-from fpl.data.batch import Batch, Draw, Partner, nothing_to_paste, send
+from fpl.data.batch import Batch, Draw, Partner, nothing_to_paste, send, tensors
 from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Images
 from fpl.data.spec import IGNORE
@@ -31,6 +31,8 @@ __all__ = ["Batch", "BatchStream", "Draw", "Order", "Partner", "PasteRequest", "
 PASTE = STREAMS.index("paste")
 DRAWS = 2
 PAIRS = ("other", "same")
+LOADER_SECONDS = 60.0
+"""So long may loader processes take to the next batch; one that died or hangs is never waited for longer."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +127,14 @@ class _Steps(Dataset[Batch | FplError]):
     def __getitem__(self, step: int) -> Batch | FplError:
         # The DataLoader rebuilds a raised exception from a text; a returned one arrives as it is.
         try:
-            return self.batch(step)
+            batch = self.batch(step)
+            if get_worker_info() is not None:
+                _share(batch)
+            return batch
         except FplError as error:
             return error
+        except MemoryError as error:
+            return FplError(f"memory ran out while a batch was read: {error}", hint=_LESS_MEMORY)
 
     def batch(self, step: int) -> Batch:
         image, label, valid = self._labeled(step)
@@ -195,6 +202,7 @@ class BatchStream:
             sampler=numbers,
             num_workers=loader_workers,
             pin_memory=torch.cuda.is_available(),
+            timeout=LOADER_SECONDS if loader_workers else 0,
             # Without one of its own, each iterator would draw from the generator that dropout uses, and a resumed run
             # makes one iterator more.
             generator=torch.Generator().manual_seed(0),
@@ -210,13 +218,33 @@ class BatchStream:
                     raise batch
                 yield batch
         except RuntimeError as error:
-            # A killed loader process raises a bare RuntimeError that names its pid only.
-            if "DataLoader worker" not in str(error) or "exited" not in str(error):
+            # A bare RuntimeError that names no more than a pid or the seconds.
+            if "DataLoader timed out" in str(error):
+                what = f"loader processes gave no batch for {LOADER_SECONDS:.0f} s"
+                hint = "is the storage stuck, or very slow (`fpl data cache`)? the same command continues"
+            elif "DataLoader worker" in str(error) and "exited" in str(error):
+                what, hint = f"a loader process died ({error})", f"most often out of memory: {_LESS_MEMORY}"
+            else:
                 raise
-            raise FplError(
-                f"a loader process died ({error})",
-                hint="most often out of memory or shared memory: use fewer loader workers, or 0",
-            ) from error
+            raise FplError(what, hint=hint) from error
+
+
+_LESS_MEMORY = "use fewer loader workers, or 0, smaller batches or crops"
+
+
+def _share(batch: Batch) -> None:
+    """Move a batch to shared memory while an error can still be reported.
+
+    Left to the queue, that is done in a thread of the loader process, where the batch would be lost without a word.
+    """
+    try:
+        for tensor in tensors(batch):
+            tensor.share_memory_()  # type: ignore[no-untyped-call]
+    except (RuntimeError, OSError) as error:
+        raise FplError(
+            f"no shared memory for a batch: {error}",
+            hint=f"is /dev/shm full (docker: --shm-size), or `ulimit -n` low? {_LESS_MEMORY}",
+        ) from error
 
 
 def make_loader(

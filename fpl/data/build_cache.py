@@ -120,10 +120,17 @@ def build_cache(
     say = say or (lambda text: None)
     lock, held = plan.folder.with_name(f".{plan.folder.name}.lock"), contextlib.ExitStack()
     try:
-        held.enter_context(locked(lock))
+        try:
+            held.enter_context(locked(lock))
+        except filelock.Timeout:
+            say(f"another process builds {plan.folder}: waiting for it")
+            held.enter_context(locked(lock, patience=BUILD_SECONDS))
     except filelock.Timeout:
-        say(f"another process builds {plan.folder}: waiting for it")
-        held.enter_context(locked(lock, patience=-1))
+        raise FplError(
+            f"another process builds this cache, for longer than {BUILD_SECONDS / 3600:.0f} hours",
+            where=str(plan.folder),
+            hint="does it still work? end it, or give another --cache (FPL_CACHE)",
+        ) from None
     with held:
         if _is_complete(plan, cores, progress, say):
             return False
@@ -263,6 +270,9 @@ def _column(value: Any, kind: pa.DataType) -> pa.Array:
 def _needs_full_label(part: str, downscale: int) -> bool:
     return part == "val" and downscale > 1
 
+
+BUILD_SECONDS = 7200.0
+"""So long is a cache waited for that another process builds."""
 
 _WAY_OUT = "choose a place that can be written with --cache DIR or FPL_CACHE, for example a local disk of the machine"
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from multiprocessing.synchronize import Event
 from typing import TypeVar
 
 from fpl.errors import FplError
@@ -21,8 +20,7 @@ Result = TypeVar("Result")
 Report = Callable[[int, int], None]
 """Called with the number of items done and of all items."""
 
-# Seconds after which Ctrl-C is noticed at the latest.
-POLL = 0.2
+_LESS_MEMORY = "fewer --workers need less memory"
 
 
 def core_count() -> int:
@@ -35,7 +33,6 @@ def run_parallel(
     items: Sequence[Item],
     *,
     workers: int | None = None,
-    chunk: int = 4,
     progress: Report | None = None,
 ) -> list[Result]:
     """`[function(item) for item in items]`, in that order whatever the number of workers.
@@ -44,116 +41,84 @@ def run_parallel(
         function: Picklable: a function of a module, or a `functools.partial` of one.
         items: Picklable.
         workers: Processes; None takes one per core, 1 stays in this process.
-        chunk: Items a worker takes at a time.
-        progress: Called after each chunk.
+        progress: Called after each item.
 
     Raises:
-        FplError: A worker was killed from outside (out of memory).
+        FplError: Workers could not be started, one was killed from outside, or memory ran out.
         Exception: The first that `function` raised.
     """
-    chunks = [items[start : start + chunk] for start in range(0, len(items), chunk)]
-    count = min(workers or core_count(), len(chunks))
-    results: list[list[Result]] = [[] for _ in chunks]
-    done = 0
-    with closing(_in_process(function, chunks) if count <= 1 else _in_pool(function, chunks, count)) as finished:
-        for index, found in finished:
-            results[index] = found
-            done += len(found)
-            if progress is not None:
-                progress(done, len(items))
-    return [result for found in results for result in found]
+    count = min(workers or core_count(), len(items))
+    results: dict[int, Result] = {}
+    with closing(_in_process(function, items) if count <= 1 else _in_pool(function, items, count)) as finished:
+        try:
+            for number, result in finished:
+                results[number] = result
+                if progress is not None:
+                    progress(len(results), len(items))
+        except MemoryError as error:
+            raise FplError(f"memory ran out with {count} workers", hint=_LESS_MEMORY) from error
+    return [results[number] for number in range(len(items))]
 
 
-def _in_process(
-    function: Callable[[Item], Result], chunks: Sequence[Sequence[Item]]
-) -> Generator[tuple[int, list[Result]], None, None]:
-    for index, items in enumerate(chunks):
-        yield index, _call(function, items)
+def _in_process(function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[tuple[int, Result], None, None]:
+    for number, item in enumerate(items):
+        yield number, function(item)
 
 
 def _in_pool(
-    function: Callable[[Item], Result], chunks: Sequence[Sequence[Item]], workers: int
-) -> Generator[tuple[int, list[Result]], None, None]:
-    # Never fork: the parent may have the threads of torch or Arrow, whose locks a forked child would inherit.
+    function: Callable[[Item], Result], items: Sequence[Item], workers: int
+) -> Generator[tuple[int, Result], None, None]:
+    # Not `as_completed`: Ctrl-C in its Python code could leave a lock locked that the pool's own thread waits for, and
+    # the pool would never end. This queue's `get` is C, and the only place where results are waited for.
+    finished: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
+    # Never fork: the parent may have threads of torch or Arrow, whose locks a forked child would inherit.
     context = multiprocessing.get_context("spawn")
-    stop = context.Event()
-    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(stop,))
-    # Not `as_completed`: it cannot be left for a moment to look for an interrupt.
-    finished: queue.SimpleQueue[Future[list[Result]]] = queue.SimpleQueue()
+    with _starting(workers):
+        # Before interrupts are held back: it starts the tracker of semaphores, which lets signals through again.
+        executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_the_parent)
     try:
-        with _interrupts_when_asked() as check:
-            with _interrupts_held_back():
-                futures: dict[Future[list[Result]], int] = {
-                    executor.submit(_call, function, items): index for index, items in enumerate(chunks)
-                }
-            for future in futures:
+        with _starting(workers), _interrupts_held_back():
+            numbers = {executor.submit(function, item): number for number, item in enumerate(items)}
+            for future in numbers:
                 future.add_done_callback(finished.put)
-            while futures:
-                check()
-                try:
-                    future = finished.get(timeout=POLL)
-                except queue.Empty:
-                    continue
-                yield futures.pop(future), future.result()
-            check()
+        while numbers:
+            future = finished.get()
+            yield numbers.pop(future), future.result()
     except BrokenProcessPool as error:
         raise FplError(
-            f"one of {workers} worker processes was killed", hint="was memory short? fewer --workers need less of it"
+            f"one of {workers} worker processes was killed", hint=f"was memory short? {_LESS_MEMORY}"
         ) from error
     finally:
-        # Set at a normal end as well, when nobody is left to read it.
-        stop.set()
-        executor.shutdown(wait=True, cancel_futures=True)
+        with _interrupts_held_back():
+            executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _call(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    results = []
-    for item in items:
-        # What a stopped worker returns is thrown away.
-        if _stop is not None and _stop.is_set():
-            break
-        results.append(function(item))
-    return results
+def _end_with_the_parent() -> None:
+    """In a worker: a parent that is killed ends nobody, and each worker would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
 
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
 
-# In a worker process: whether its parent wants no more results.
-_stop: Event | None = None
-
-
-def _begin(stop: Event) -> None:
-    global _stop
-    _stop = stop
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager
-def _interrupts_when_asked() -> Iterator[Callable[[], None]]:
-    """Ctrl-C has its effect where the given function is called, and nowhere else.
-
-    Anywhere else it could leave a lock locked that the pool's own thread waits for, and the pool would never end.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None  # Python never interrupts other threads
-        return
-    held: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-
-    def check() -> None:
-        if held and callable(before):
-            before(held.pop(), None)
-
-    # What ignores it goes on ignoring it.
-    if callable(before):
-        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+def _starting(workers: int) -> Iterator[None]:
     try:
-        yield check
-    finally:
-        if callable(before):
-            signal.signal(signal.SIGINT, before)
+        yield
+    except OSError as error:
+        raise FplError(
+            f"{workers} worker processes cannot be started: {error.strerror or error}",
+            hint="is /dev/shm full, or the number of processes limited? --workers 1 needs neither",
+        ) from error
 
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C, which goes to all processes of a terminal: the parent ends them."""
+    """Ctrl-C has its effect afterwards; processes started inside never see it: their parent ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -114,7 +114,7 @@ def prepare_voc(
             tasks.append(_Task(image_id, source, image, root / FOLDER / f"{image_id}.png"))
         else:
             without_image.append(image_id)
-    outcomes = run_parallel(partial(_make, spec=spec), tasks, workers=workers, chunk=16, progress=progress)
+    outcomes = run_parallel(partial(_make, spec=spec), tasks, workers=workers, progress=progress)
     if errors := [outcome for outcome in outcomes if isinstance(outcome, FplError)]:
         raise _all_errors(errors, len(tasks))
     return Prepared(

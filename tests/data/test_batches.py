@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -162,16 +164,42 @@ def test_errors_of_loader_processes_arrive_whole(tmp_path: Path, loader_workers:
     assert caught.value.what == "label values that are no class of camvid: 77"
 
 
-class DyingImages(Images):
-    """Ends its process, as the system does when memory is short."""
+class FaultyImages(Images):
+    """What befalls a loader process."""
+
+    fault = "dies"
 
     def image(self, image_id: str):
-        os._exit(1)
+        if self.fault == "dies":  # as the system ends it when memory is short
+            os._exit(1)
+        if self.fault == "hangs":
+            threading.Event().wait()
+        if self.fault == "memory":
+            raise MemoryError("no 3 GiB")
+        # Shared memory is a file to the kernel.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        return super().image(image_id)
 
 
-def test_killed_loader_process_is_explained(root: Path) -> None:
-    with pytest.raises(FplError, match=r"a loader process died(.|\n)*fewer loader workers"):
-        load(root, images=DyingImages(get_spec("camvid"), root, "train"), loader_workers=1)
+@pytest.mark.parametrize(
+    ("fault", "workers", "message"),
+    [
+        ("dies", 1, r"a loader process died(.|\n)*fewer loader workers"),
+        ("hangs", 1, r"no batch for 2 s\n.*storage"),
+        ("memory", 0, r"memory ran out while a batch was read: no 3 GiB\n.*fewer loader workers"),
+        ("memory", 1, r"memory ran out while a batch was read: no 3 GiB\n.*fewer loader workers"),
+        ("shared memory", 1, r"no shared memory for a batch(.|\n)*/dev/shm"),
+    ],
+)
+def test_faults_of_loader_processes_end_with_a_remedy(
+    root: Path, monkeypatch: pytest.MonkeyPatch, fault: str, workers: int, message: str
+) -> None:
+    # The others come at once: they are found although nothing is waited for in vain.
+    monkeypatch.setattr("fpl.data.batches.LOADER_SECONDS", 2.0 if fault == "hangs" else 1e6)
+    images = FaultyImages(get_spec("camvid"), root, "train")
+    images.fault = fault
+    with pytest.raises(FplError, match=message):
+        load(root, images=images, loader_workers=workers)
 
 
 @pytest.mark.parametrize("size", [(37, 53), (1, 1)])

@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections import namedtuple
 from pathlib import Path
 
+import filelock
 import numpy as np
 import pytest
 import torch
@@ -280,22 +280,36 @@ def test_environment_names_the_place_and_copies_stay_apart(root: Path, tmp_path:
 
 
 def test_two_threads_build_once(root: Path, monkeypatch) -> None:
-    began, results, said = threading.Event(), [], []
+    began, waiting, results, said = threading.Event(), threading.Event(), [], []
     read = Images.image
 
     def slow(self: Images, image_id: str):
         began.set()
-        time.sleep(0.05)
+        assert waiting.wait(50)
         return read(self, image_id)
+
+    def say(line: str) -> None:
+        said.append(line)
+        waiting.set()
 
     monkeypatch.setattr(Images, "image", slow)
     first = threading.Thread(target=lambda: results.append(build(root)))
     first.start()
-    assert began.wait(5)
-    results.append(build(root, say=said.append))
+    assert began.wait(50)
+    results.append(build(root, say=say))
     first.join()
     assert sorted(results) == [False, True]
     assert any("another process builds" in line for line in said)
+
+
+def test_a_cache_that_another_process_never_finishes(root: Path, monkeypatch) -> None:
+    monkeypatch.setattr("fpl.data.build_cache.BUILD_SECONDS", 0.1)
+    parent = cache_folder(SPEC, root, "train", 1).parent
+    parent.mkdir(parents=True)
+    said: list[str] = []
+    with filelock.FileLock(parent / ".train.lock"), pytest.raises(FplError, match="another process builds this cache"):
+        build(root, say=said.append)
+    assert "waiting for it" in said[0]
 
 
 def test_processes_build_once_and_left_overs_of_a_kill_go(root: Path) -> None:
@@ -305,7 +319,7 @@ def test_processes_build_once_and_left_overs_of_a_kill_go(root: Path) -> None:
     (left_over / "00000.arrow").write_bytes(b"half")
     command = [sys.executable, "-m", "fpl", "data", "cache", "camvid", "--data-root", str(root), "--workers", "1"]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = [process.communicate(timeout=50)[0] for process in processes]
+    printed = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     for part in ("train", "val"):
         assert sum(f"{part}: built" in text for text in printed) == 1

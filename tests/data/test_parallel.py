@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fpl.data.parallel import run_parallel
 from fpl.errors import FplError
+from tests.signals import popen
 
 
 def square(number: int) -> int:
@@ -32,10 +34,10 @@ def die(number: int) -> int:
 def test_order_and_progress(workers: int) -> None:
     seen: list[int] = []
     results = run_parallel(
-        square, range(23), workers=workers, chunk=3, progress=lambda done, total: seen.append(done * 100 + total)
+        square, range(23), workers=workers, progress=lambda done, total: seen.append(done * 100 + total)
     )
     assert results == [number * number for number in range(23)]
-    assert seen == sorted(seen) and seen[-1] == 2323 and len(seen) == 8
+    assert seen == sorted(seen) and seen[-1] == 2323 and len(seen) == 23
     assert run_parallel(square, [], workers=workers) == []
 
 
@@ -51,30 +53,66 @@ def test_a_killed_worker_is_an_error() -> None:
         run_parallel(die, range(20), workers=2)
 
 
+def run_out_of_memory(number: int) -> int:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_memory_is_an_error_with_a_remedy(workers: int) -> None:
+    with pytest.raises(FplError, match="memory ran out") as caught:
+        run_parallel(run_out_of_memory, range(20), workers=workers)
+    assert "--workers" in caught.value.hint
+
+
+@pytest.mark.parametrize("failing", ["synchronize.SemLock.__init__", "context.SpawnProcess._Popen"])
+def test_workers_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """A full /dev/shm has no room for a semaphore; where there may be no more processes, none starts."""
+
+    def refuse_it(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(f"multiprocessing.{failing}", refuse_it)
+    with pytest.raises(FplError, match="cannot be started: No space left") as caught:
+        run_parallel(square, range(20), workers=2)
+    assert "/dev/shm" in caught.value.hint
+
+
 PROGRAM = """
 import sys, time
 from fpl.data.parallel import run_parallel
 if __name__ == "__main__":
     print("started", flush=True)
     try:
-        run_parallel(time.sleep, [0.2] * 200, workers=2, chunk=1, progress=lambda done, total: print(done, flush=True))
+        run_parallel(time.sleep, [0.1] * 500, workers=2, progress=lambda done, total: print(done, flush=True))
     except KeyboardInterrupt:
         print("stopped")
 """
 
 
-def test_ctrl_c_reaches_all_processes_and_none_prints_a_traceback(tmp_path: Path) -> None:
+@pytest.fixture
+def process(tmp_path: Path) -> subprocess.Popen[str]:
+    """A program whose workers have begun, with 500 items to do."""
     (tmp_path / "program.py").write_text(PROGRAM)
-    process = subprocess.Popen(
-        [sys.executable, tmp_path / "program.py"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "started\n"
-    process.stdout.readline()
-    began = time.monotonic()
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=8)
-    assert out.splitlines()[-1] == "stopped"
-    assert err == ""
-    assert time.monotonic() - began < 5
+    child = popen([sys.executable, tmp_path / "program.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None
+    assert [child.stdout.readline() for _ in range(2)] == ["started\n", "1\n"]
+    return child
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_reaches_all_processes_and_none_prints_a_traceback(process: subprocess.Popen[str], times: int) -> None:
+    for _ in range(times):
+        os.killpg(process.pid, signal.SIGINT)
+    # Standard output ends when the last process does.
+    out, err = process.communicate()
+    if times == 1:
+        assert out.splitlines()[-1] == "stopped"
+        assert err == ""
+    # Soon: what was done is far from all there was.
+    assert len(out.splitlines()) < 100
+
+
+def test_workers_end_with_a_parent_that_is_killed(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    out, _ = process.communicate()
+    assert len(out.splitlines()) < 100

@@ -89,7 +89,6 @@ def test_dropout_is_drawn_part_by_part() -> None:
     assert torch.equal(found, torch.cat([GlobalDropout2d(0.5)(part) for part in whole.split(SIZES)]))
 
 
-@pytest.mark.timeout(60)
 def test_two_processes_normalise_each_part_together(tmp_path: Path) -> None:
     """Each holds half of either part; one process with the parts whole gives the truth."""
     generator = torch.Generator().manual_seed(2)

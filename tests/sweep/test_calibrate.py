@@ -30,8 +30,8 @@ def test_two_steps_are_timed_without_any_data(config: RunConfig) -> None:
     wall = time.perf_counter() - began
     assert [entry.key for entry in found] == [step_key(config), step_key(supervised)]
     assert all(0 < entry.seconds_per_step < wall for entry in found)
-    # Ten forward and backward passes of two networks take longer than one of one.
-    assert found[0].seconds_per_step > found[1].seconds_per_step
+    # Two networks and an unlabeled batch beside one and none: more work, whatever the machine does beside.
+    assert found[0].work.gflop > found[1].work.gflop
     assert found[0].device == processor_name() and not found[0].on_gpu and found[0].steps == 2
     assert found[0].work.gflop == step_work(config).gflop and found[0].work.images == 0
     assert len(lines) == 2 and "a step of 4 + 4 images" in lines[0] and "a step of 4 + 0 images" in lines[1]

@@ -13,10 +13,11 @@ import pytest
 from fpl.store.read import Results
 from fpl.store.trials import TrialRow, read_trials
 from fpl.sweep.places import Places
+from tests.signals import popen
 from tests.sweep.ray_support import kill, wait_until
 from tests.sweep.search_world import write_experiments
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.ray
 
 # Half of the trials diverge.
 DIVERGING = """
@@ -32,13 +33,11 @@ def start(tmp_path: Path, data_places: Places) -> Callable[..., subprocess.Popen
         experiments = str(tmp_path / "experiments")
         places = ["--data-root", str(data_places.data_root), "--splits", str(data_places.splits_root)]
         command = [sys.executable, "-m", "fpl", "search", "tiny", "--scale", "little", "--experiments", experiments]
-        return subprocess.Popen(
+        return popen(
             [*command, *places, "--out", str(tmp_path / "out"), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
         )
 
     return call
@@ -71,7 +70,7 @@ def test_a_killed_search_is_continued_without_repeating_what_is_done(
     made = {path: path.stat().st_mtime_ns for path in (out / "runs").glob("*.parquet")}
 
     second = start("--budget", "8trials", "--cpus-per-worker", "1")
-    printed = second.communicate(timeout=150)[0]
+    printed = second.communicate()[0]
     rows = rows_in(out)
     assert [row.number for row in rows] == list(range(8)), printed
     assert {row.state for row in rows} <= {"complete", "pruned", "failed"}, printed
@@ -99,7 +98,7 @@ def test_a_holdout_search_on_ray_train_ends_with_a_number_that_nothing_was_chose
     head = 'protocol = "holdout"\nholdout = 3\nseeds = 2\nstop = "median"'
     write_experiments(tmp_path, steps=4, head=head)
     process = start("--budget", "2trials", "--launcher", "gang", "--workers", "2")
-    printed = process.communicate(timeout=200)[0]
+    printed = process.communicate()[0]
     assert process.returncode == 0, printed
     *trials, final = rows_in(tmp_path / "out")
     assert [row.state for row in trials] == ["complete"] * 2

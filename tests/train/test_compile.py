@@ -32,7 +32,6 @@ def only_traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     torch._dynamo.reset()
 
 
-@pytest.mark.timeout(60)
 def test_compiled_run_has_the_same_weights(run_file: Path, places: Places, only_traced: list[int]) -> None:
     keys = ["train.concatenate=true", "train.steps=2", "train.evaluate_every=2"]
     plain = elsewhere(places, "plain")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from fpl.train.runtime import Gradients, Workers
@@ -14,7 +13,6 @@ from tests.train.gradients_worker import gradient_of, parameters
 WORKER = Path(__file__).with_name("gradients_worker.py")
 
 
-@pytest.mark.timeout(60)
 def test_every_gradient_is_the_mean_over_the_workers(tmp_path: Path) -> None:
     results = run_two(WORKER, tmp_path)
     for step in range(3):

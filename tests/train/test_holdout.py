@@ -161,7 +161,6 @@ def test_cached_images_give_the_same_bits(
     assert_equal_results(places, elsewhere(places, "cached"))
 
 
-@pytest.mark.timeout(60)
 def test_two_workers_share_one_held_out_image(run_file: Path, places: Places) -> None:
     """The second has none to validate on."""
     overrides = ["data.split.holdout=3", "optim.lr=0.0001", "train.steps=2"]

@@ -19,7 +19,6 @@ STEPS = 50
 
 
 @needs_cpu_kernel
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("fidelity", ["paper", "released"])
 def test_loss_curves_agree_for_fifty_steps(run_file: Path, places: Places, fidelity: str) -> None:
     # A small rate: rounding now and then moves a pixel across the threshold of K, which is a jump, and training

@@ -24,6 +24,7 @@ from fpl.sweep.places import Places
 from fpl.sweep.prepare import prepare
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.runtime import State, Verdict
+from tests.signals import popen
 from tests.train.runs import AEL, OPTIONS, KilledError, assert_equal_results, command, elsewhere, run
 
 
@@ -60,14 +61,12 @@ def test_resuming_from_every_checkpoint_is_exact(
     assert_equal_results(places, uninterrupted)
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("method", ["cps", "ael"])
 def test_kill_at_any_moment_then_the_same_command(run_file: Path, places: Places, method: str) -> None:
     steps = ("train.steps=40", "train.evaluate_every=10", *(AEL if method == "ael" else []))
     line = [*command(run_file, places, *steps), "--checkpoint-every", "3"]
-    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not list(places.out.glob("checkpoints/*/step_*.pt")) and time.monotonic() < deadline:
+    process = popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list(places.out.glob("checkpoints/*/step_*.pt")) and process.poll() is None:
         time.sleep(0.01)
     time.sleep(random.uniform(0, 1))
     assert process.poll() is None, "the run ended before it could be killed"

@@ -157,7 +157,7 @@ def test_processes_that_start_at_once(source: Path) -> None:
     processes = [context.Process(target=build_and_ask, args=(source, start, answers)) for _ in range(3)]
     for process in processes:
         process.start()
-    given = {answers.get(timeout=9) for _ in processes}
+    given = {answers.get(timeout=50) for _ in processes}
     for process in processes:
         process.join()
     assert len(given) == 1
