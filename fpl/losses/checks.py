@@ -39,6 +39,12 @@ def check_scores(name: str, scores: Tensor) -> None:
         raise ValueError(f"{name} has shape {list(scores.shape)}; allowed: [B, C, *spatial] with C >= 2")
 
 
+def check_groups(groups: int, scores: Tensor) -> None:
+    """Raise ValueError unless the images of ``scores`` make ``groups`` groups of equal size."""
+    batch = scores.shape[0]
+    check_range("groups", groups, f"a divisor of the batch size {batch}", groups >= 1 and batch % groups == 0)
+
+
 def _check_device(name: str, tensor: Tensor, scores: Tensor) -> None:
     """Raise ValueError unless both tensors are on one device: a kernel would read the other's memory as its own."""
     if tensor.device != scores.device:
