@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from fpl.losses.checks import check_choice, check_range
 
 STRATEGIES = ("n-1", "n", "fixed", "step", "ratio")
 FIDELITIES = ("paper", "released")
+# As a float32.
+LARGEST_BELOW_1 = 1 - 2**-24
 WEIGHTS = ("concave", "linear", "convex", "none")
 
 
@@ -23,6 +26,16 @@ class Rules(NamedTuple):
     ratio: float = 0.5
     progress: float = 0.0
     convex_coefficient: float | None = None
+
+    @property
+    def bound(self) -> float:
+        """What running sums of probabilities are compared with in place of T.
+
+        No sum of fewer than all probabilities reaches 1, but rounded ones do and pass it: of T = 1 the bound is
+        infinite, so that n = C everywhere, under both comparisons. Of a T below 1 that float32 rounds to 1 it is the
+        largest number below 1.
+        """
+        return math.inf if self.threshold >= 1 else min(self.threshold, LARGEST_BELOW_1)
 
     def checked(self) -> Rules:
         """Return these rules.

@@ -27,6 +27,7 @@ class Settings(NamedTuple):
 
     classes: int
     threshold: float
+    """What running sums are compared with, `Rules.bound`: infinite for T = 1."""
     strategy: int
     k: int
     """K of the strategies that give it, 1 .. C - 1; 1 otherwise."""
@@ -53,7 +54,7 @@ def make_settings(classes: int, rules: Rules) -> Settings:
     released = rules.fidelity == "released"
     return Settings(
         classes=classes,
-        threshold=rules.threshold,
+        threshold=rules.bound,
         strategy=STRATEGY_CODES[rules.strategy],
         k=k,
         ratio=rules.ratio,
