@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fpl.losses.checks import check_map, check_range, check_scores, to_compute
+from fpl.losses.checks import check_map, check_scores, check_whole, to_compute
 from fpl.losses.rules import Rules
 
 RELEASED_CAP = 3
@@ -35,7 +35,7 @@ def fitting_k(fixed_k: int, classes: int) -> int:
     Raises:
         ValueError: It would leave no class negative.
     """
-    check_range("fixed_k", fixed_k, f"1 <= fixed_k <= C - 1 = {classes - 1}", fixed_k <= classes - 1)
+    check_whole("fixed_k", fixed_k, f"1 <= fixed_k <= C - 1 = {classes - 1}", lambda value: 1 <= value < classes)
     return int(fixed_k)
 
 
@@ -161,7 +161,11 @@ def assign(
 
 
 def check_k(k: Tensor, scores: Tensor) -> None:
-    """Raise ValueError unless ``k`` is int64 with one number for each pixel of ``scores``."""
+    """Raise ValueError unless ``k`` is int64 with one number, 1 .. C, for each pixel of ``scores``."""
     if k.dtype != torch.int64:
         raise ValueError(f"k has dtype {k.dtype}; allowed: torch.int64")
     check_map("k", k, scores)
+    if k.numel() and not k.is_meta:
+        least, most = (int(number) for number in torch.aminmax(k))
+        if least < 1 or most > scores.shape[1]:
+            raise ValueError(f"k holds {least if least < 1 else most}; allowed: 1 .. C = {scores.shape[1]}")

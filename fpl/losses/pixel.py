@@ -82,7 +82,7 @@ class PixelLoss(RuledLoss):
         super().__init__(
             Rules(threshold, strategy, weight, curvature, fidelity, fixed_k, ratio, 0.0, convex_coefficient)
         )
-        check_range("negative_threshold", negative_threshold, "0 < value <= 1", 0 < negative_threshold <= 1)
+        check_range("negative_threshold", negative_threshold, "0 < value <= 1", lambda value: 0 < value <= 1)
         if balance and kind != "fpl":
             raise ValueError(f"balance is {balance!r} with kind {kind!r}; allowed: kind 'fpl' only")
         self.kind = kind

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fpl.losses.checks import check_groups, check_map, check_range, check_scores, to_compute
+from fpl.losses.checks import check_groups, check_map, check_range, check_scores, check_whole, to_compute
 
 
 def divide(total: Tensor, denominator: Tensor | float) -> Tensor:
@@ -16,7 +16,7 @@ def divide(total: Tensor, denominator: Tensor | float) -> Tensor:
         ValueError: ``denominator`` is a negative number.
     """
     if not isinstance(denominator, Tensor):
-        check_range("denominator", denominator, ">= 0", not denominator < 0)
+        check_range("denominator", denominator, "a finite number >= 0", lambda value: value >= 0)
         return total / (denominator or 1)
     denominator = denominator.detach()
     return total / torch.where(denominator == 0, torch.ones_like(denominator), denominator)
@@ -35,7 +35,15 @@ def _grouped(logits: Tensor, label: Tensor, ignore_index: int, groups: int) -> t
     check_groups(groups, logits)
     label = label.long()
     # Summed by the caller: the operator's own sum over 2-d images has no deterministic form on CUDA.
-    per_pixel = F.cross_entropy(to_compute(logits), label, ignore_index=ignore_index, reduction="none")
+    try:
+        per_pixel = F.cross_entropy(to_compute(logits), label, ignore_index=ignore_index, reduction="none")
+    except IndexError:
+        # Torch's own check, on the CPU: looking for such a label first would cost a pass, and a GPU's host a wait.
+        wrong = label[(label != ignore_index) & ((label < 0) | (label >= logits.shape[1]))]
+        if not len(wrong):
+            raise
+        allowed = f"0 .. C - 1 = {logits.shape[1] - 1}, or ignore_index = {ignore_index}"
+        raise ValueError(f"label holds {int(wrong[0])}; allowed: {allowed}") from None
     shape = (groups, label.numel() // groups)
     return per_pixel.reshape(shape), (label != ignore_index).reshape(shape)
 
@@ -57,7 +65,8 @@ def cross_entropy(logits: Tensor, label: Tensor, *, ignore_index: int = 255, gro
         The loss, a scalar (0 with a zero gradient if no pixel counts), and the int64 number of pixels that count.
 
     Raises:
-        ValueError: A tensor has another shape or dtype, or ``groups`` does not divide the batch.
+        ValueError: A tensor has another shape or dtype, a label is no class (on a GPU: torch's own assertion), or
+            ``groups`` does not divide the batch.
     """
     per_pixel, valid = _grouped(logits, label, ignore_index, groups)
     count = valid.sum(1)
@@ -95,8 +104,8 @@ def ohem_cross_entropy(
     Raises:
         ValueError: An argument is outside its range, or a tensor has another shape or dtype.
     """
-    check_range("threshold", threshold, "0 <= threshold <= 1", 0 <= threshold <= 1)
-    check_range("min_kept", min_kept, ">= 0", min_kept >= 0)
+    check_range("threshold", threshold, "0 <= threshold <= 1", lambda value: 0 <= value <= 1)
+    check_whole("min_kept", min_kept, "a whole number >= 0", lambda value: value >= 0)
     per_pixel, valid = _grouped(logits, label, ignore_index, groups)
     with torch.no_grad():
         # The loss of ignored pixels is 0, so they come last: a cut that reaches them keeps every labeled pixel.

@@ -179,7 +179,7 @@ def test_ohem_half_precision_computes_in_float32() -> None:
     ("keywords", "message"),
     [
         ({"threshold": 1.2}, "threshold is 1.2; allowed: 0 <= threshold <= 1"),
-        ({"min_kept": -1}, "min_kept is -1; allowed: >= 0"),
+        ({"min_kept": -1}, "min_kept is -1; allowed: a whole number >= 0"),
         ({"groups": 3}, "groups is 3; allowed: a divisor of the batch size 4"),
         ({"groups": 0}, "groups is 0; allowed: a divisor of the batch size 4"),
     ],

@@ -70,7 +70,8 @@ class Pixels(NamedTuple):
     """Logits of one direction and what is known about its pixels.
 
     Logits are float32, bfloat16 or float16 of any strides (contiguous and channels_last without a copy), all of one
-    dtype. ``[B, *spatial]`` is the resolution of the loss: that of the logits, or ``size``.
+    dtype. No tensor has its negative bit set: what memory shows is what is meant. ``[B, *spatial]`` is the resolution
+    of the loss: that of the logits, or ``size``.
     """
 
     student: Tensor
