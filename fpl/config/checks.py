@@ -44,8 +44,9 @@ def problems(config: RunConfig) -> list[str]:
             f"data.crop = {list(data.crop)} with data.labeled_batch + data.unlabeled_batch = "
             f"{data.labeled_batch + data.unlabeled_batch} is {pixels:,} pixels a step: at most {MOST_PIXELS:,}"
         )
-    if data.labeled_batch % loss.ohem_group:
-        found.append(f"data.labeled_batch = {data.labeled_batch} is no multiple of loss.ohem_group = {loss.ohem_group}")
+    for key, size in batches.items():
+        if data.groups is not None and size % data.groups:
+            found.append(f"data.{key} = {size} is no multiple of data.groups = {data.groups}")
     if data.scale_sampling == "balanced" and not min(data.scales) <= 1 <= max(data.scales):
         found.append(f'data.scale_sampling = "balanced" needs scales on both sides of 1, not {list(data.scales)}')
     if data.split.holdout is not None and config.eval.subsample is not None:
@@ -61,9 +62,6 @@ def _ael_problems(config: RunConfig) -> list[str]:
     if method.name != "ael":
         return []
     found = []
-    for key, size in {"labeled_batch": data.labeled_batch, "unlabeled_batch": data.unlabeled_batch}.items():
-        if size % method.groups:
-            found.append(f"data.{key} = {size} is no multiple of method.groups = {method.groups}")
     if method.copy_paste:
         outside = [number for number in method.paste_excluded if number >= data.num_classes]
         if outside:
@@ -91,7 +89,8 @@ def warnings_of(config: RunConfig) -> list[str]:
                 f"method.confidence_gate = {gate:g} is not below loss.threshold = {threshold:g}: every pixel that "
                 "passes has K = 1, so FPL is nothing but weighted cross-entropy here; lower the gate, or raise T"
             )
-    pixels = config.data.crop[0] * config.data.crop[1] * config.loss.ohem_group
+    images = config.data.labeled_batch // (config.data.groups or 1)
+    pixels = config.data.crop[0] * config.data.crop[1] * images
     if config.loss.supervised == "ohem" and pixels <= config.loss.ohem_min_kept:
         found.append(
             f"loss.ohem_min_kept = {config.loss.ohem_min_kept} keeps all of the {pixels} pixels of a group: "
@@ -105,11 +104,12 @@ def worker_problem(config: RunConfig, workers: int) -> str | None:
     sizes = {"labeled_batch": config.data.labeled_batch, "unlabeled_batch": config.data.unlabeled_batch}
     for key, size in sizes.items():
         if size % workers:
-            fits = [count for count in range(1, size + 1) if size % count == 0]
-            return f"data.{key} = {size} cannot be shared equally by {workers} workers: {fits} can"
-    per_worker = config.data.labeled_batch // workers
-    if per_worker % config.loss.ohem_group:
-        return f"loss.ohem_group = {config.loss.ohem_group} does not divide the {per_worker} labeled images of a worker"
-    if config.method.name == "ael" and config.method.groups % workers:
-        return f"method.groups = {config.method.groups} cannot be shared equally by {workers} workers"
+            return f"data.{key} = {size} cannot be shared equally by {workers} workers: {_divisors(size)} can"
+    groups = config.data.groups or 1
+    if groups % workers:
+        return f"data.groups = {groups} cannot be shared equally by {workers} workers: {_divisors(groups)} can"
     return None
+
+
+def _divisors(number: int) -> list[int]:
+    return [count for count in range(1, number + 1) if number % count == 0]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fpl.config.section import Fraction, ImageCount, Scale, Section
+from fpl.config.section import Fraction, Scale, Section
 
 
 class SupervisedConfig(Section):
@@ -60,9 +60,6 @@ class AelConfig(Section):
     # Weight of both consistency terms, and the share of training over which it rises from 0; AEL has no ramp.
     weight: Annotated[float, Field(ge=0.0)] = 1.0
     ramp: Fraction = 0.0
-    # Classes are drawn, confidence and pixel weights taken in so many groups of images: those of the 8 processes of the
-    # release. loss.balance alone is one factor for the whole batch, as in CPS; the release has one per process.
-    groups: ImageCount = 8
     confidence_momentum: Fraction = 0.999
     # Targets of which the teacher is less sure teach nothing: 0.7 on VOC.
     confidence_gate: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0

@@ -6,6 +6,7 @@ run. The batch size is global and the learning rate absolute, so the number of w
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -65,9 +66,16 @@ class DataConfig(Section):
     padding_label: Literal[255, 0] | None = None
     labeled_batch: ImageCount
     unlabeled_batch: Annotated[int, Field(ge=0, le=4096)] = 0
+    # Processes of the original recipe among which the batch is shared, whatever the number of workers is here. Each
+    # takes for its own images: the mean of the supervised loss, the choice of hard pixels, the factor of loss.balance,
+    # and AEL's classes to paste, confidences and weights; then their mean is taken. Unset: as many as the two batches
+    # allow, which with equal ones is one image of each kind in a group (CPS's script on 8 GPUs).
+    groups: ImageCount | None = None
 
     @model_validator(mode="after")
     def _normalise(self) -> DataConfig:
+        if self.groups is None:
+            self._set(groups=math.gcd(self.labeled_batch, self.unlabeled_batch))
         if self.scale_sampling != "choice":
             # Between the smallest and the largest, more numbers mean nothing.
             self._set(scales=(min(self.scales), max(self.scales)))
@@ -139,14 +147,14 @@ class LossConfig(Section):
     # Coefficient of q in the convex weight. Unset: 4 (paper) or 1 (released CPS code).
     convex_coefficient: Annotated[float, Field(gt=0.0)] | None = None
     fidelity: Literal["paper", "released"] = "paper"
-    # Rescales FPL to the value of cross-entropy at every step. Unset: only with fidelity = "released".
+    # Rescales FPL to the value of cross-entropy at every step, in each group of images (data.groups) by itself. Unset:
+    # only with fidelity = "released".
     balance: bool | None = None
     negative_threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
     supervised: Literal["ce", "ohem"] = "ce"
     ohem_threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.7
+    # Hard pixels that a group of images (data.groups) keeps at least.
     ohem_min_kept: Length = 50_000
-    # Images among which hard pixels compete: 1 is what eight GPUs with one image each compute.
-    ohem_group: ImageCount = 1
     # Only for model.network = "ael": weight of the auxiliary head's supervised loss.
     auxiliary_weight: Annotated[float, Field(ge=0.0)] = 0.4
 
@@ -160,7 +168,7 @@ class LossConfig(Section):
         if "negative" not in self.kind:
             self._forget("negative_threshold")
         if self.supervised != "ohem":
-            self._forget("ohem_threshold", "ohem_min_kept", "ohem_group")
+            self._forget("ohem_threshold", "ohem_min_kept")
         return self
 
     def _normalise_fuzzy(self) -> None:

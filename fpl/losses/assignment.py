@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fpl.losses.checks import check_map, check_range, check_scores, to_compute
+from fpl.losses.checks import check_map, check_scores, check_whole, to_compute
 from fpl.losses.rules import Rules
 
 RELEASED_CAP = 3
@@ -35,7 +35,7 @@ def fitting_k(fixed_k: int, classes: int) -> int:
     Raises:
         ValueError: It would leave no class negative.
     """
-    check_range("fixed_k", fixed_k, f"1 <= fixed_k <= C - 1 = {classes - 1}", fixed_k <= classes - 1)
+    check_whole("fixed_k", fixed_k, f"1 <= fixed_k <= C - 1 = {classes - 1}", lambda value: 1 <= value < classes)
     return int(fixed_k)
 
 
@@ -99,7 +99,7 @@ def assign_sorted(cumulative: Tensor, rules: Rules) -> Tensor:
     elif rules.strategy == "step":
         k = torch.full(pixels, step_k(rules.progress, classes), dtype=torch.int64, device=cumulative.device)
     else:
-        exceeds = cumulative > rules.threshold if rules.fidelity == "paper" else cumulative >= rules.threshold
+        exceeds = cumulative > rules.bound if rules.fidelity == "paper" else cumulative >= rules.bound
         n = (exceeds.logical_not_().sum(-1) + 1).clamp_(max=classes)
         if rules.strategy == "n-1":
             k = (n - 1).clamp_(min=1)
@@ -124,7 +124,8 @@ def assign(
     """Choose the number K of fuzzy positive classes of each pixel.
 
     With the probabilities of a pixel in descending order, n is the first place (from 1) at which their running sum
-    exceeds T, and C if it never does. Algorithm 1 and the appendix ("K value selection strategy") define:
+    exceeds T, and C if it never does: with T = 1 everywhere, whatever rounding makes of the sums. Algorithm 1 and the
+    appendix ("K value selection strategy") define:
 
     * ``n-1``, the method: K = max(n - 1, 1).
     * ``n``: K = n. It can reach C: then no class is negative, the loss and its gradient are 0.
@@ -137,7 +138,9 @@ def assign(
         threshold: T, 0 < T <= 1.
         strategy: One of :data:`STRATEGIES`.
         fidelity: ``paper``: the running sum has to be > T. ``released``: >= T, and K is 3 at most (and C - 1), as in
-            the released code. That code has ``n-1`` only; the other strategies get the same comparison and bound.
+            the released code. That code has ``n-1`` only; the other strategies get the same comparison and bound. At
+            T = 1 only the sum of all classes is >= T, so that K is 3 (or C - 1) everywhere; where that code's own
+            float32 sum of two or three classes rounds to 1, it has a smaller K.
         fixed_k: K of ``fixed``, 1 .. C - 1.
         ratio: alpha of ``ratio``, 0 < alpha < 1.
         progress: Share of training that is over, 0 .. 1, for ``step``.
@@ -158,7 +161,11 @@ def assign(
 
 
 def check_k(k: Tensor, scores: Tensor) -> None:
-    """Raise ValueError unless ``k`` is int64 with one number for each pixel of ``scores``."""
+    """Raise ValueError unless ``k`` is int64 with one number, 1 .. C, for each pixel of ``scores``."""
     if k.dtype != torch.int64:
         raise ValueError(f"k has dtype {k.dtype}; allowed: torch.int64")
     check_map("k", k, scores)
+    if k.numel() and not k.is_meta:
+        least, most = (int(number) for number in torch.aminmax(k))
+        if least < 1 or most > scores.shape[1]:
+            raise ValueError(f"k holds {least if least < 1 else most}; allowed: 1 .. C = {scores.shape[1]}")

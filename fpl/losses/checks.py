@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import numbers
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -25,18 +27,40 @@ def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
         raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 
-def check_range(name: str, value: float, allowed: str, inside: bool) -> None:
-    """Raise ValueError that names the allowed range unless ``inside``."""
-    if not inside:
+def check_range(name: str, value: float, allowed: str, inside: Callable[[float], bool]) -> None:
+    """Raise ValueError that names the allowed range unless ``value`` is a finite number, no bool, and ``inside`` it."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or not inside(value):
         raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
+
+
+def check_whole(name: str, value: int, allowed: str, inside: Callable[[int], bool]) -> None:
+    """Do :func:`check_range` for integers; 2.0 is none."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not inside(value):
+        raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
+
+
+def _check_layout(name: str, tensor: Tensor) -> None:
+    """Raise ValueError unless the tensor's numbers lie in memory by strides."""
+    if tensor.is_nested or tensor.layout != torch.strided:
+        kind = "nested" if tensor.is_nested else str(tensor.layout)
+        raise ValueError(f"{name} has layout {kind}; allowed: torch.strided")
 
 
 def check_scores(name: str, scores: Tensor) -> None:
     """Raise ValueError unless ``scores`` is a floating-point [B, C, *spatial] tensor with C >= 2."""
+    _check_layout(name, scores)
     if not scores.is_floating_point():
         raise ValueError(f"{name} has dtype {scores.dtype}; allowed: floating point")
     if scores.ndim < 2 or scores.shape[1] < 2:
         raise ValueError(f"{name} has shape {list(scores.shape)}; allowed: [B, C, *spatial] with C >= 2")
+
+
+def check_groups(groups: int, scores: Tensor) -> None:
+    """Raise ValueError unless the images of ``scores`` make ``groups`` groups of equal size."""
+    batch = scores.shape[0]
+    fits = f"a divisor of the batch size {batch}"
+    check_whole("groups", groups, fits, lambda value: value >= 1 and batch % value == 0)
 
 
 def _check_device(name: str, tensor: Tensor, scores: Tensor) -> None:
@@ -59,6 +83,7 @@ def check_pair(student_logits: Tensor, teacher_logits: Tensor) -> None:
 
 def check_map(name: str, values: Tensor, scores: Tensor, size: tuple[int, int] | None = None) -> None:
     """Raise ValueError unless ``values`` holds one number for each pixel of ``scores``, or of ``size``, beside them."""
+    _check_layout(name, values)
     expected = [scores.shape[0], *(scores.shape[2:] if size is None else size)]
     if list(values.shape) != expected:
         raise ValueError(f"{name} has shape {list(values.shape)}; allowed: [B, *spatial] = {expected}")

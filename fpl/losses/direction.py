@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from fpl.losses.checks import only_counted, poison, to_compute
 from fpl.losses.comparison import negative_loss, soft_loss, squared_loss
 from fpl.losses.diagnostics import diagnose
 from fpl.losses.fuzzy import FuzzyTerms, terms_of, weighted_pixels
-from fpl.losses.kernels import function
+from fpl.losses.kernels import function, implementation
 from fpl.losses.kernels.contract import Implementation, Pixels, make_settings
 from fpl.losses.resolution import Teaching, enlarge
 from fpl.losses.rules import Rules
@@ -35,6 +36,8 @@ class PixelTerm(NamedTuple):
     statistics: dict[str, Tensor]
     """Constants over counted pixels; empty unless collected. With a ground truth they have ``labeled_pixels`` and
     ``impure_pixels``, those among them whose true class is no fuzzy positive."""
+    groups: tuple[PixelTerm, ...] = ()
+    """The terms of groups of images that are balanced apart; their values add up to ``value``. Empty for one group."""
 
 
 class Formula(NamedTuple):
@@ -59,6 +62,65 @@ class Direction(NamedTuple):
     counted: Tensor | None
     """Pixels bool [B, *spatial]; None is all."""
     ground_truth: Tensor | None
+
+    def pixels(self) -> Tensor | float:
+        """How many count."""
+        if self.counted is not None:
+            return self.counted.sum()
+        spatial = self.student.shape[2:] if self.teaching.size is None else self.teaching.size
+        return float(self.student.shape[0] * math.prod(spatial))
+
+    def split(self, groups: int) -> list[Direction]:
+        """Groups of consecutive images, all with the denominator of the whole, so that their values add up."""
+        teacher, second, inside, size = self.teaching
+
+        # Not slices: the gradients of these are put together in one pass.
+        def chunks(tensor: Tensor | None) -> Sequence[Tensor | None]:
+            return (None,) * groups if tensor is None else torch.chunk(tensor, groups)
+
+        denominator = self.pixels() if self.denominator is None else self.denominator
+        teachings = zip(torch.chunk(teacher, groups), chunks(second), chunks(inside), strict=True)
+        maps = zip(chunks(self.weight_map), chunks(self.counted), chunks(self.ground_truth), strict=True)
+        return [
+            Direction(student, Teaching(*taught, size), weight_map, denominator, counted, truth)
+            for student, taught, (weight_map, counted, truth) in zip(
+                torch.chunk(self.student, groups), teachings, maps, strict=True
+            )
+        ]
+
+
+def compute(direction: Direction, formula: Formula) -> PixelTerm:
+    """Compute a term by the fastest implementation that takes its tensors."""
+    teaching = direction.teaching
+    teachers = [teaching.teacher] if teaching.second is None else [teaching.teacher, teaching.second]
+    if formula.kind == "fpl" and (kernel := implementation(direction.student, *teachers)) is not None:
+        return term_by_kernel(kernel, direction, formula)
+    return term_by_tensors(direction, formula)
+
+
+def _sum(parts: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(parts)).sum(0)
+
+
+def compute_groups(direction: Direction, formula: Formula, groups: int) -> PixelTerm:
+    """Compute the term of each group of images, and from these that of all."""
+    parts = direction.split(groups)
+    terms = tuple(compute(part, formula) for part in parts)
+    counts = torch.stack([torch.as_tensor(part.pixels(), device=direction.student.device) for part in parts])
+
+    def mean(values: Sequence[Tensor | None]) -> Tensor | None:
+        known = [value for value in values if value is not None]
+        return divide((torch.stack(known) * counts).sum(), counts.sum()) if known else None
+
+    loss = mean([term.mean for term in terms])
+    assert loss is not None
+    return PixelTerm(
+        value=torch.stack([term.value for term in terms]).sum(),
+        mean=loss,
+        cross_entropy=mean([term.cross_entropy for term in terms]),
+        statistics={name: _sum(term.statistics[name] for term in terms) for name in terms[0].statistics},
+        groups=terms,
+    )
 
 
 def term_by_tensors(direction: Direction, formula: Formula) -> PixelTerm:
@@ -97,11 +159,7 @@ def term_by_kernel(kernel: Implementation, direction: Direction, formula: Formul
     if formula.collect and direction.ground_truth is not None:
         pixels = pixels._replace(ground_truth=_narrow(direction.ground_truth, student.shape[1]))
     if denominator is None:
-        if pixels.counted is None:
-            spatial = student.shape[2:] if teaching.size is None else teaching.size
-            denominator = float(student.shape[0] * math.prod(spatial))
-        else:
-            denominator = pixels.counted.sum()
+        denominator = direction.pixels()
     scale = divide(torch.ones((), device=student.device), denominator).float()
     settings = make_settings(student.shape[1], formula.rules)
     found = function.summed(kernel, settings, pixels, scale=scale, cross_entropy=formula.cross_entropy)

@@ -161,7 +161,8 @@ def fuzzy_positive_loss(
             adds neither value nor gradient, not even if its logits are NaN.
 
     Returns:
-        A scalar, or [B, *spatial] for reduction ``none``. NaN in the student's or teacher's logits gives NaN there.
+        A scalar, 0 with a zero gradient if there is no pixel, or [B, *spatial] for reduction ``none``. NaN in the
+        student's or teacher's logits gives NaN there.
 
     Raises:
         ValueError: An argument is outside its range, or a tensor has another shape, dtype or device.
@@ -194,7 +195,8 @@ def _loss_of(
         loss = torch.where(counted, loss * weight_map, torch.zeros_like(loss))
     if reduction == "none":
         return loss
-    return loss.sum() if reduction == "sum" else loss.mean()
+    # The mean over no pixels is 0, as their sum is.
+    return loss.sum() if reduction == "sum" or not loss.numel() else loss.mean()
 
 
 class RuledLoss(nn.Module):

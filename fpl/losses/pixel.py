@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from fpl.losses.checks import check_choice, check_map, check_mask, check_range, check_truth, constant, counted_pixels
-from fpl.losses.direction import Direction, Formula, PixelTerm, add_diagnostics, term_by_kernel, term_by_tensors
+from fpl.losses.checks import (
+    check_choice,
+    check_groups,
+    check_map,
+    check_mask,
+    check_range,
+    check_truth,
+    constant,
+    counted_pixels,
+)
+from fpl.losses.direction import Direction, Formula, PixelTerm, add_diagnostics, compute, compute_groups
 from fpl.losses.fuzzy import RuledLoss
-from fpl.losses.kernels import implementation
 from fpl.losses.resolution import make_teaching
 from fpl.losses.rules import Rules
 
 KINDS = ("ce", "fpl", "soft", "negative", "ce+negative", "mse")
 
 
-def _identity(value: Tensor) -> Tensor:
-    return value
+def _balanced(terms: Sequence[PixelTerm]) -> Tensor:
+    """The directions of one group of images, rescaled to the value of their cross-entropy."""
+    value = torch.stack([term.value for term in terms]).sum()
+    reference = torch.stack([term.cross_entropy for term in terms if term.cross_entropy is not None]).sum()
+    loss = torch.stack([term.mean for term in terms]).sum()
+    return value * torch.where(loss == 0, torch.ones_like(loss), reference / loss)
 
 
 class PixelLoss(RuledLoss):
@@ -44,6 +56,7 @@ class PixelLoss(RuledLoss):
         convex_coefficient: c of the convex weight.
         fidelity: ``paper`` or ``released``.
         balance: Rescale ``fpl`` in :meth:`total` to the value of cross-entropy, as the released training code does.
+            ``fidelity`` alone does not: it decides K and the weight.
         negative_threshold: Teacher probability below which a class is negative, 0 < threshold <= 1 (paper: e.g. 0.2).
 
     Raises:
@@ -69,7 +82,7 @@ class PixelLoss(RuledLoss):
         super().__init__(
             Rules(threshold, strategy, weight, curvature, fidelity, fixed_k, ratio, 0.0, convex_coefficient)
         )
-        check_range("negative_threshold", negative_threshold, "0 < value <= 1", 0 < negative_threshold <= 1)
+        check_range("negative_threshold", negative_threshold, "0 < value <= 1", lambda value: 0 < value <= 1)
         if balance and kind != "fpl":
             raise ValueError(f"balance is {balance!r} with kind {kind!r}; allowed: kind 'fpl' only")
         self.kind = kind
@@ -91,6 +104,7 @@ class PixelLoss(RuledLoss):
         size: tuple[int, int] | None = None,
         ground_truth: Tensor | None = None,
         watched: Tensor | None = None,
+        groups: int = 1,
     ) -> PixelTerm:
         """Compute one direction.
 
@@ -111,15 +125,18 @@ class PixelLoss(RuledLoss):
             size: (H, W) that logits [B, C, h, w] are enlarged to.
             ground_truth: True classes [B, *spatial], uint8 or int64, other values are unknown; for statistics alone.
             watched: Pixels bool [B, *spatial] that statistics cover; None for those that count.
+            groups: Number of groups of consecutive images, a divisor of B, that :meth:`total` balances each by itself.
+                Nothing else depends on it.
 
         Returns:
             The term; its value is 0 with a zero gradient if no pixel counts.
 
         Raises:
-            ValueError: A tensor has another shape, dtype or device, ``denominator`` is negative, or ``fixed_k`` exceeds
-                C - 1.
+            ValueError: A tensor has another shape, dtype or device, ``denominator`` is negative, ``groups`` does not
+                divide B, or ``fixed_k`` exceeds C - 1.
         """
         teaching = make_teaching(student_logits, teacher_logits, second, inside, size)
+        check_groups(groups, student_logits)
         if weight_map is not None:
             check_map("weight_map", weight_map, student_logits, size)
             weight_map = constant(weight_map)
@@ -137,43 +154,41 @@ class PixelLoss(RuledLoss):
         formula = Formula(
             self.kind, self.rules, self.negative_threshold, self.balance or self.collect, collect=self.collect
         )
-        teachers = [teaching.teacher] if teaching.second is None else [teaching.teacher, teaching.second]
-        if self.kind == "fpl" and (kernel := implementation(student_logits, *teachers)) is not None:
-            term = term_by_kernel(kernel, direction, formula)
+        if self.balance and groups > 1 and len(student_logits):
+            term = compute_groups(direction, formula, groups)
         else:
-            term = term_by_tensors(direction, formula)
+            term = compute(direction, formula)
         if self.diagnose or (self.collect and watched is not None):
             add_diagnostics(term, direction, self.rules, watched, basic=not self.diagnose)
         return term
 
-    def total(self, terms: Sequence[PixelTerm], average: Callable[[Tensor], Tensor] = _identity) -> Tensor:
+    def total(self, terms: Sequence[PixelTerm]) -> Tensor:
         """Add the directions of one step up, and balance them if asked.
 
         With ``balance`` the sum is multiplied by a constant, the cross-entropy of all terms divided by their mean loss:
         its value becomes that of plain cross-entropy, its direction stays that of the fuzzy positive loss. The released
-        CPS code has one such factor for both directions together, so hand them over together.
+        CPS code has one such factor for both directions together, so hand them over together. It has one in each of
+        its processes, before their losses are averaged: so has each of the ``groups`` that the terms were made with.
 
         Args:
-            terms: Results of :meth:`forward`, at least one.
-            average: Averages a scalar over all workers, so that each of them gets the same factor.
+            terms: Results of :meth:`forward`, at least one, all with the same ``groups``.
 
         Returns:
-            A scalar, differentiable. If all losses are 0 the factor is 1.
+            A scalar, differentiable. Where all losses are 0 the factor is 1.
 
         Raises:
-            ValueError: ``terms`` is empty, or a term holds no cross-entropy to balance with.
+            ValueError: ``terms`` is empty, their groups differ, or one holds no cross-entropy to balance with.
         """
         if not terms:
             raise ValueError("terms is empty; allowed: one term or more")
-        value = torch.stack([term.value for term in terms]).sum()
         if not self.balance:
-            return value
-        known = [term.cross_entropy for term in terms if term.cross_entropy is not None]
-        if len(known) < len(terms):
+            return torch.stack([term.value for term in terms]).sum()
+        if any(term.cross_entropy is None for term in terms):
             raise ValueError("a term has no cross_entropy; allowed: terms of a PixelLoss with balance=True")
-        reference = average(torch.stack(known).sum())
-        loss = average(torch.stack([term.mean for term in terms]).sum())
-        return value * torch.where(loss == 0, torch.ones_like(loss), reference / loss)
+        parts = [term.groups or (term,) for term in terms]
+        if len({len(part) for part in parts}) > 1:
+            raise ValueError(f"terms have {sorted({len(part) for part in parts})} groups; allowed: as many in each")
+        return torch.stack([_balanced(group) for group in zip(*parts, strict=True)]).sum()
 
     def extra_repr(self) -> str:
         """Name the settings that decide the loss."""

@@ -22,13 +22,14 @@ def check_size(scores: Tensor, size: tuple[int, int] | None) -> tuple[int, ...]:
     """Return the shape [B, *spatial] of the loss's resolution.
 
     Raises:
-        ValueError: ``size`` is given and the scores are not [B, C, h, w], or a side is below 1.
+        ValueError: ``size`` is given and the scores are not [B, C, h, w], or a side of either is below 1.
     """
     if size is None:
         return (scores.shape[0], *scores.shape[2:])
-    if scores.ndim != 4 or len(size) != 2 or min(size) < 1:
+    if scores.ndim != 4 or len(size) != 2 or min(*size, *scores.shape[2:]) < 1:
         raise ValueError(
-            f"size is {size!r} with logits of shape {list(scores.shape)}; allowed: (H, W) >= 1 with [B, C, h, w]"
+            f"size is {size!r} with logits of shape {list(scores.shape)}; "
+            "allowed: (H, W) >= 1 with [B, C, h, w], h and w >= 1"
         )
     return (scores.shape[0], *size)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
-from fpl.losses.checks import check_choice, check_range
+from fpl.losses.checks import check_choice, check_range, check_whole
 
 STRATEGIES = ("n-1", "n", "fixed", "step", "ratio")
 FIDELITIES = ("paper", "released")
+# As a float32.
+LARGEST_BELOW_1 = 1 - 2**-24
 WEIGHTS = ("concave", "linear", "convex", "none")
 
 
@@ -24,6 +27,16 @@ class Rules(NamedTuple):
     progress: float = 0.0
     convex_coefficient: float | None = None
 
+    @property
+    def bound(self) -> float:
+        """What running sums of probabilities are compared with in place of T.
+
+        No sum of fewer than all probabilities reaches 1, but rounded ones do and pass it: of T = 1 the bound is
+        infinite, so that n = C everywhere, under both comparisons. Of a T below 1 that float32 rounds to 1 it is the
+        largest number below 1.
+        """
+        return math.inf if self.threshold >= 1 else min(self.threshold, LARGEST_BELOW_1)
+
     def checked(self) -> Rules:
         """Return these rules.
 
@@ -33,12 +46,12 @@ class Rules(NamedTuple):
         check_choice("strategy", self.strategy, STRATEGIES)
         check_choice("fidelity", self.fidelity, FIDELITIES)
         check_choice("weight", self.weight, WEIGHTS)
-        check_range("threshold", self.threshold, "0 < threshold <= 1", 0 < self.threshold <= 1)
-        whole = self.fixed_k >= 1 and self.fixed_k == int(self.fixed_k)
-        check_range("fixed_k", self.fixed_k, "a whole number >= 1", whole)
-        check_range("ratio", self.ratio, "0 < ratio < 1", 0 < self.ratio < 1)
-        check_range("progress", self.progress, "0 <= progress <= 1", 0 <= self.progress <= 1)
-        check_range("curvature", self.curvature, "curvature > 0", self.curvature > 0)
+        check_range("threshold", self.threshold, "0 < threshold <= 1", lambda value: 0 < value <= 1)
+        check_whole("fixed_k", self.fixed_k, "a whole number >= 1", lambda value: value >= 1)
+        check_range("ratio", self.ratio, "0 < ratio < 1", lambda value: 0 < value < 1)
+        check_range("progress", self.progress, "0 <= progress <= 1", lambda value: 0 <= value <= 1)
+        check_range("curvature", self.curvature, "a finite curvature > 0", lambda value: value > 0)
         if self.convex_coefficient is not None:
-            check_range("convex_coefficient", self.convex_coefficient, ">= 0, or None", self.convex_coefficient >= 0)
+            allowed = "a finite number >= 0, or None"
+            check_range("convex_coefficient", self.convex_coefficient, allowed, lambda value: value >= 0)
         return self

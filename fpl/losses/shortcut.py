@@ -97,7 +97,7 @@ def decide_by_two(teacher: Tensor, rules: Rules) -> Decision:
         one_of_two = rules.strategy == "n-1" or (rules.strategy == "ratio" and 2 * rules.ratio + 1e-9 < 2)
         reach = both if one_of_two else positive_share
         # A NaN settles nothing.
-        settled = reach > rules.threshold if rules.fidelity == "paper" else reach >= rules.threshold
+        settled = reach > rules.bound if rules.fidelity == "paper" else reach >= rules.bound
         _sort_into(Decision(positive, k, weight, first), teacher, settled.logical_not_(), rules)
     return Decision(positive, k, weight, first)
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fpl.losses.checks import check_map, check_range, check_scores, to_compute
+from fpl.losses.checks import check_groups, check_map, check_range, check_scores, check_whole, to_compute
 
 
 def divide(total: Tensor, denominator: Tensor | float) -> Tensor:
@@ -16,43 +16,61 @@ def divide(total: Tensor, denominator: Tensor | float) -> Tensor:
         ValueError: ``denominator`` is a negative number.
     """
     if not isinstance(denominator, Tensor):
-        check_range("denominator", denominator, ">= 0", not denominator < 0)
+        check_range("denominator", denominator, "a finite number >= 0", lambda value: value >= 0)
         return total / (denominator or 1)
     denominator = denominator.detach()
     return total / torch.where(denominator == 0, torch.ones_like(denominator), denominator)
 
 
-def _check(logits: Tensor, label: Tensor) -> None:
+def _grouped(logits: Tensor, label: Tensor, ignore_index: int, groups: int) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of each pixel, and whether it counts, [groups, pixels].
+
+    Raises:
+        ValueError: A tensor has another shape or dtype, or ``groups`` does not divide the batch.
+    """
     check_scores("logits", logits)
     if label.is_floating_point() or label.dtype == torch.bool:
         raise ValueError(f"label has dtype {label.dtype}; allowed: an integer type")
     check_map("label", label, logits)
+    check_groups(groups, logits)
+    label = label.long()
+    # Summed by the caller: the operator's own sum over 2-d images has no deterministic form on CUDA.
+    try:
+        per_pixel = F.cross_entropy(to_compute(logits), label, ignore_index=ignore_index, reduction="none")
+    except IndexError:
+        # Torch's own check, on the CPU: looking for such a label first would cost a pass, and a GPU's host a wait.
+        wrong = label[(label != ignore_index) & ((label < 0) | (label >= logits.shape[1]))]
+        if not len(wrong):
+            raise
+        allowed = f"0 .. C - 1 = {logits.shape[1] - 1}, or ignore_index = {ignore_index}"
+        raise ValueError(f"label holds {int(wrong[0])}; allowed: {allowed}") from None
+    shape = (groups, label.numel() // groups)
+    return per_pixel.reshape(shape), (label != ignore_index).reshape(shape)
 
 
-def cross_entropy(
-    logits: Tensor, label: Tensor, *, ignore_index: int = 255, denominator: Tensor | float | None = None
-) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy over the labeled pixels.
+def cross_entropy(logits: Tensor, label: Tensor, *, ignore_index: int = 255, groups: int = 1) -> tuple[Tensor, Tensor]:
+    """Cross-entropy: the mean over groups of images of each group's mean over its labeled pixels.
+
+    With as many groups as the released code has processes this is what they compute together: each takes the mean over
+    its own pixels, and their gradients are averaged. A group without any labeled pixel adds 0 and is counted: there the
+    released code's mean is 0 / 0, a NaN in the logged value, but its gradient is 0 and is averaged with the others.
 
     Args:
         logits: [B, C, *spatial], any floating dtype, C >= 2.
         label: Class indices [B, *spatial], any integer dtype, 0 .. C-1 or ``ignore_index``.
         ignore_index: Label of pixels that do not count.
-        denominator: Divide the sum by this instead of the number of pixels that count, e.g. by the number over all
-            workers divided by the number of workers. 0 is read as 1.
+        groups: Number of groups of consecutive images, a divisor of B.
 
     Returns:
         The loss, a scalar (0 with a zero gradient if no pixel counts), and the int64 number of pixels that count.
 
     Raises:
-        ValueError: A tensor has another shape or dtype, or ``denominator`` is negative.
+        ValueError: A tensor has another shape or dtype, a label is no class (on a GPU: torch's own assertion), or
+            ``groups`` does not divide the batch.
     """
-    _check(logits, label)
-    label = label.long()
-    count = (label != ignore_index).sum()
-    # Summed here: the operator's own sum over 2-d images has no deterministic form on CUDA.
-    per_pixel = F.cross_entropy(to_compute(logits), label, ignore_index=ignore_index, reduction="none")
-    return divide(per_pixel.sum(), count if denominator is None else denominator), count
+    per_pixel, valid = _grouped(logits, label, ignore_index, groups)
+    count = valid.sum(1)
+    return divide(per_pixel.sum(1), count).mean(), count.sum()
 
 
 def ohem_cross_entropy(
@@ -62,16 +80,15 @@ def ohem_cross_entropy(
     threshold: float = 0.7,
     min_kept: int = 50_000,
     ignore_index: int = 255,
-    group: int = 1,
+    groups: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy over hard pixels, decided for each group of images by itself.
 
     A labeled pixel is kept if the probability of its class is at most max(threshold, the ``min_kept``-th smallest
     such probability of its group); a group with fewer labeled pixels than ``min_kept`` keeps all. The result is the
-    mean over groups of each group's mean over its kept pixels. With ``group`` = images per worker this is what as
-    many workers as there are groups compute together, so the number of workers does not change the result; 1 is the
-    released CPS recipe (eight workers with one image each, 50,000 pixels per worker). A group without any labeled
-    pixel adds 0 to the mean and is counted in it, as a worker that has nothing to learn from.
+    mean over groups of each group's mean over its kept pixels; groups are those of :func:`cross_entropy`, and so is
+    what a group without any labeled pixel adds. The released CPS recipe has one image in each of eight groups, and
+    50,000 pixels kept of each.
 
     Args:
         logits: [B, C, *spatial], any floating dtype, C >= 2.
@@ -79,7 +96,7 @@ def ohem_cross_entropy(
         threshold: Probability of the true class up to which a pixel is always kept, 0 .. 1.
         min_kept: Pixels that a group keeps at least, >= 0.
         ignore_index: Label of pixels that do not count.
-        group: Images that are decided together, a divisor of B.
+        groups: Number of groups of consecutive images, a divisor of B.
 
     Returns:
         The loss, a scalar, and the int64 number of pixels kept.
@@ -87,15 +104,9 @@ def ohem_cross_entropy(
     Raises:
         ValueError: An argument is outside its range, or a tensor has another shape or dtype.
     """
-    _check(logits, label)
-    check_range("threshold", threshold, "0 <= threshold <= 1", 0 <= threshold <= 1)
-    check_range("min_kept", min_kept, ">= 0", min_kept >= 0)
-    batch = logits.shape[0]
-    check_range("group", group, f"a divisor of the batch size {batch}", group >= 1 and batch % group == 0)
-    label = label.long()
-    per_pixel = F.cross_entropy(to_compute(logits), label, ignore_index=ignore_index, reduction="none")
-    per_pixel = per_pixel.reshape(batch // group, -1)
-    valid = (label != ignore_index).reshape(batch // group, -1)
+    check_range("threshold", threshold, "0 <= threshold <= 1", lambda value: 0 <= value <= 1)
+    check_whole("min_kept", min_kept, "a whole number >= 0", lambda value: value >= 0)
+    per_pixel, valid = _grouped(logits, label, ignore_index, groups)
     with torch.no_grad():
         # The loss of ignored pixels is 0, so they come last: a cut that reaches them keeps every labeled pixel.
         probability = torch.exp(-per_pixel)

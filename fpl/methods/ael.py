@@ -44,7 +44,6 @@ class Ael(Method):
         self.confidence_bank = ConfidenceBank(config.data.num_classes, options.confidence_momentum)
         self.image_bank = ImageBank(config.data.num_classes, options.bank_area)
         self.source: ImageSource | None = None
-        self.groups = options.groups // workers.world_size
         if options.copy_paste:
             assert options.paste_partner is not None
             self.paste = PasteRequest(options.paste_probability, options.paste_scales, options.paste_partner)
@@ -91,7 +90,7 @@ class Ael(Method):
             "labeled": self._consistency(labeled, teacher_labeled, label.to(torch.uint8)),
             "mixed": self._consistency(student_mixed, teacher_mixed, truth),
         }
-        values = {name: self.pixel_loss.total([term], self.workers.average) for name, term in terms.items()}
+        values = {name: self.pixel_loss.total([term]) for name, term in terms.items()}
         weighted = self.options.weight * clock.ramp(self.options.ramp) * (values["labeled"] + values["mixed"])
         return Losses(
             {"main": supervised + weighted},
@@ -114,7 +113,7 @@ class Ael(Method):
         chances = self.confidence_bank.paste_probabilities(targets)
         wanted = torch.zeros(self.groups, classes, dtype=torch.bool)
         for group in range(self.groups):
-            number = batch.step * self.options.groups + self.workers.rank * self.groups + group
+            number = (batch.step * self.workers.world_size + self.workers.rank) * self.groups + group
             generator = seeded(self.config.seed, FOR_CHOICE, PASTED, number)
             wanted[group, generator.choice(targets, self.options.paste_classes, p=chances)] = True
         wanted = wanted.repeat_interleave(len(batch.label) // self.groups, dim=0).to(batch.label.device)
@@ -189,5 +188,6 @@ class Ael(Method):
             denominator=1.0,
             counted=everywhere,
             ground_truth=None if truth is None else self.thin(truth),
+            groups=self.groups,
         )
         return term

@@ -115,6 +115,8 @@ class Method(nn.Module):
         self.config = config
         self.workers = workers
         self.pixel_loss = _pixel_loss(config)
+        # Groups of images of this worker, which holds whole ones.
+        self.groups = (config.data.groups or 1) // workers.world_size
         self.network = build_network()
 
     def networks(self) -> list[SegmentationNetwork]:
@@ -187,18 +189,16 @@ class Method(nn.Module):
     def supervised_loss(self, logits: Tensor, label: Tensor) -> Tensor:
         """The configured supervised loss of one network's `train_logits`, independent of the number of workers.
 
-        Cross-entropy divides by the valid pixels of the global batch, of which this worker holds a share; hard
-        pixels are chosen inside groups of images that never span workers.
+        Means are taken, and hard pixels chosen, inside groups of images that never span workers.
         """
         loss = self.config.loss
         label = self.thin(label)
         if loss.supervised == "ohem":
             value, _ = ohem_cross_entropy(
-                logits, label, threshold=loss.ohem_threshold, min_kept=loss.ohem_min_kept, group=loss.ohem_group
+                logits, label, threshold=loss.ohem_threshold, min_kept=loss.ohem_min_kept, groups=self.groups
             )
-            return value
-        valid = self.workers.average((label != 255).sum().float())
-        value, _ = cross_entropy(logits, label, denominator=valid.clamp_min(1.0))
+        else:
+            value, _ = cross_entropy(logits, label, groups=self.groups)
         return value
 
 

@@ -77,10 +77,11 @@ class Cps(Method):
                 size=size,
                 ground_truth=passes.truth,
                 watched=passes.watched,
+                groups=self.groups,
             )
             for student, teacher in ((0, 1), (1, 0))
         }
-        cross = self.pixel_loss.total(list(pixel_terms.values()), self.workers.average)
+        cross = self.pixel_loss.total(list(pixel_terms.values()))
         weighted = self.options.weight * clock.ramp(self.options.ramp) * cross
         supervised = passes.supervised
         both = supervised[0] + supervised[1]
@@ -102,13 +103,18 @@ class Cps(Method):
         logits = [network.raw(batch.unlabeled[0].image).logits for network in self.networks()]
         truth, watched = batch.unlabeled[0].truth, None
         if self.options.on_labeled:
-            logits = [torch.cat(pair) for pair in zip(labeled, logits, strict=True)]
-            truth = None if truth is None else torch.cat([batch.label.to(torch.uint8), truth])
+            logits = [self._by_group(*pair) for pair in zip(labeled, logits, strict=True)]
+            truth = None if truth is None else self._by_group(batch.label.to(torch.uint8), truth)
             # The paper's statistics are of unlabeled pixels.
             parts = (torch.zeros_like(batch.valid), torch.ones_like(batch.unlabeled[0].valid))
-            watched = self.thin(torch.cat(parts))
+            watched = self.thin(self._by_group(*parts))
         truth = None if truth is None else self.thin(truth)
         return _Passes(supervised, logits, logits, truth=truth, watched=watched)
+
+    def _by_group(self, labeled: Tensor, unlabeled: Tensor) -> Tensor:
+        """Both batches as one, in which the images of each group follow one another."""
+        parts = zip(labeled.chunk(self.groups), unlabeled.chunk(self.groups), strict=True)
+        return torch.cat([part for pair in parts for part in pair])
 
     def _mixed(self, batch: Batch) -> _Passes:
         """With CutMix they learn on the mixed images, and their logits of the two images teach with the same masks."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import torch
 
-from fpl.config.methods import AelConfig
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, Draw, Partner
 from fpl.data.spec import IGNORE
@@ -125,15 +124,12 @@ def _fitting(
 
 def _shares(config: RunConfig, workers: int) -> Iterator[RunConfig]:
     """The configuration with one worker's share of the batch, then half of that, down to two images."""
-    data, method = config.data, config.method
-    if isinstance(method, AelConfig):
-        method = method.model_copy(update={"groups": 1})
+    data = config.data
     sizes = [max(SMALLEST_BATCH, size // workers) if size else 0 for size in (data.labeled_batch, data.unlabeled_batch)]
     while True:
-        batch = {"labeled_batch": sizes[0], "unlabeled_batch": sizes[1]}
         # One group: hard pixels are chosen, and weights taken, in the share as a whole, whatever its size.
-        loss = config.loss.model_copy(update={"ohem_group": 1})
-        yield config.model_copy(update={"data": data.model_copy(update=batch), "loss": loss, "method": method})
+        batch = {"labeled_batch": sizes[0], "unlabeled_batch": sizes[1], "groups": 1}
+        yield config.model_copy(update={"data": data.model_copy(update=batch)})
         if max(sizes) <= SMALLEST_BATCH:
             return
         sizes = [max(SMALLEST_BATCH, size // 2) if size else 0 for size in sizes]

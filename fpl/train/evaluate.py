@@ -195,6 +195,15 @@ def _padded(predict: Predict, image: Tensor, least: tuple[int, int], combine: st
 def _sliding(predict: Predict, image: Tensor, crop: tuple[int, int], protocol: EvalConfig) -> Tensor:
     """Sum the windows' scores; windows at the far edges are shifted inwards."""
     height, width = image.shape[-2:]
+    least = (max(height, crop[0]), max(width, crop[1]))
+    if protocol.combine == "logits" and least != (height, width) and least != crop:
+        # CPS's evaluator pads an image that has a side longer than the window before it normalises: with black. Any
+        # other is padded afterwards, with zeros, by CPS, and every image is by AEL, which sums probabilities.
+        top, left = (least[0] - height) // 2, (least[1] - width) // 2
+        black = normalise(torch.zeros_like(image[:1, :, :1, :1], dtype=torch.uint8), image.new_ones(1, 1, 1).bool())
+        larger = black.repeat(len(image), 1, *least)
+        larger[..., top : top + height, left : left + width] = image
+        return _sliding(predict, larger, crop, protocol)[..., top : top + height, left : left + width]
     total: Tensor | None = None
     for top in window_starts(height, crop[0], protocol.stride_rate):
         for left in window_starts(width, crop[1], protocol.stride_rate):

@@ -171,7 +171,7 @@ def test_settings_that_nothing_reads_make_no_other_run(
     [
         "method.weight=0.5",
         "method.ramp=0.1",
-        "method.groups=4",
+        "data.groups=4",
         "method.confidence_momentum=0.9",
         GATE,
         "method.confidence_power=1.0",
@@ -226,8 +226,8 @@ def test_a_validated_configuration_stays_as_it_is(base: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["data.labeled_batch=12"], "data.labeled_batch = 12 is no multiple of method.groups = 8"),
-        (["data.unlabeled_batch=4"], "data.unlabeled_batch = 4 is no multiple of method.groups = 8"),
+        (["data.labeled_batch=12", "data.groups=8"], "data.labeled_batch = 12 is no multiple of data.groups = 8"),
+        (["data.unlabeled_batch=4", "data.groups=8"], "data.unlabeled_batch = 4 is no multiple of data.groups = 8"),
         (["data.unlabeled_batch=0"], "needs at least 1 unlabeled image"),
         (["method.paste_excluded=[19]"], "method.paste_excluded has 19, but classes are 0 to 18"),
         ([f"method.paste_excluded={list(range(19))}"], "method.paste_excluded leaves no class to paste"),
@@ -241,7 +241,7 @@ def test_a_validated_configuration_stays_as_it_is(base: Path) -> None:
         (["method.cutmix=true"], "unknown key method.cutmix"),
         (["data.padding_label=7"], "data.padding_label = 7 is not allowed"),
         (["data.scale_sampling=balanced", "data.scales=[1.5,2.0]"], "needs scales on both sides of 1"),
-        (["loss.supervised=ohem", "loss.ohem_group=3"], "no multiple of loss.ohem_group = 3"),
+        (["data.groups=3"], "no multiple of data.groups = 3"),
         (["model.dropout=1.0"], "model.dropout = 1.0 is not allowed"),
     ],
 )
@@ -275,11 +275,11 @@ def test_a_gate_that_leaves_fpl_nothing_is_warned_about(
 
 @pytest.mark.parametrize(("workers", "fits"), [(1, True), (2, True), (3, False), (4, True), (8, True), (16, False)])
 def test_workers_share_the_groups(base: Path, workers: int, fits: bool) -> None:
-    config = load_config(base, overrides=["loss.supervised=ohem", "loss.ohem_group=2", "loss.ohem_min_kept=100"])
+    config = load_config(base, overrides=["loss.supervised=ohem", "loss.ohem_min_kept=100"])
     assert (worker_problem(config, workers) is None) is fits
 
 
 def test_groups_that_workers_cannot_share_are_refused(base: Path) -> None:
-    config = load_config(base, overrides=["method.groups=2"])
+    config = load_config(base, overrides=["data.groups=2"])
     assert worker_problem(config, 2) is None
-    assert worker_problem(config, 4) == "method.groups = 2 cannot be shared equally by 4 workers"
+    assert worker_problem(config, 4) == "data.groups = 2 cannot be shared equally by 4 workers: [1, 2] can"

@@ -112,9 +112,22 @@ def test_bad_values_are_explained(base: Path, override: str, expected: str) -> N
     assert expected in message(base, override)
 
 
-def test_ohem_group_must_divide_the_batch(base: Path) -> None:
-    text = message(base, "loss.supervised=ohem", "loss.ohem_group=3")
-    assert "no multiple of loss.ohem_group = 3" in text
+def test_groups_must_divide_both_batches(base: Path) -> None:
+    assert "is no multiple of data.groups = 3" in message(base, "data.groups=3")
+    fitting = ["data.labeled_batch=4", "data.groups=4"]
+    assert "data.unlabeled_batch = 6 is no multiple" in message(base, *fitting, "data.unlabeled_batch=6")
+
+
+@pytest.mark.parametrize(("labeled", "unlabeled", "groups"), [(8, 8, 8), (16, 8, 8), (4, 6, 2), (6, 0, 6)])
+def test_without_a_word_there_are_as_many_groups_as_the_batches_allow(
+    base: Path, labeled: int, unlabeled: int, groups: int
+) -> None:
+    batches = [f"data.labeled_batch={labeled}", f"data.unlabeled_batch={unlabeled}"]
+    method = [] if unlabeled else ["method.name=supervised"]
+    config = load_config(base, overrides=[*batches, *method])
+    assert config.data.groups == groups
+    # Written out they are the same run.
+    assert load_config(base, overrides=[*batches, *method, f"data.groups={groups}"]) == config
 
 
 def test_a_part_of_the_validation_images_and_held_out_ones_exclude_each_other(base: Path) -> None:
@@ -197,7 +210,7 @@ def test_equal_trainings_have_equal_identities(base: Path) -> None:
         (["loss.kind=fpl", "loss.weight=convex", "loss.fidelity=released"], ["loss.convex_coefficient=1.0"]),
         (["train.evaluate_every=10"], ["train.evaluate_every=99"]),
         ([], ["model.pretrained_sha256=0123456789"]),
-        (["method.name=supervised"], ["loss.kind=fpl", "data.unlabeled_batch=6"]),
+        (["method.name=supervised", "data.groups=2"], ["loss.kind=fpl", "data.unlabeled_batch=6"]),
     ],
 )
 def test_settings_that_nothing_reads_make_no_other_run(

@@ -161,7 +161,7 @@ def test_a_column_has_settings_for_one_recipe_alone(folder: Path) -> None:
     (folder / "base" / "city_ael.toml").write_text(RECIPE.replace("steps = 10", "steps = 11"))
     table = TABLE.replace('pending = "not here yet"\n', "").replace(
         "set.train.steps = 20\n",
-        'set.train.steps = 20\nset.loss.ohem_group = 2\nset.loss.supervised = "ohem"\n'
+        'set.train.steps = 20\nset.data.groups = 2\nset.loss.supervised = "ohem"\n'
         "recipes.ael.train = { steps = 40, evaluate_every = 8 }\nrecipes.cps.method.weight = 3.0\n",
     )
     path = folder / "tables" / "wide.toml"
@@ -175,7 +175,7 @@ def test_a_column_has_settings_for_one_recipe_alone(folder: Path) -> None:
     assert length("base.few") == length("fpl.few") == (20, 5, 3.0)
     # Those of ael: another length over the same `set`, and the weight of their recipe.
     assert length("later.few") == (40, 8, 5.0)
-    assert cells(folder)["later.few"].configs[0].loss.ohem_group == 2
+    assert cells(folder)["later.few"].configs[0].data.groups == 2
     # A column without such settings; the recipe's own length.
     assert (length("base.many"), length("later.many")) == ((10, 5, 5.0), (11, 5, 5.0))
     # The row still wins over both.

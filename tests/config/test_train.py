@@ -35,6 +35,6 @@ def test_option_is_written_where_it_is_on(run_file: Path, key: str) -> None:
 @pytest.mark.parametrize("method", [["method.name=supervised"], ["method.cutmix=false"], ["method.name=ael"]])
 def test_only_cps_with_cutmix_concatenates(run_file: Path, method: list[str]) -> None:
     if method == ["method.name=ael"]:
-        method = [*method, "method.groups=2"]
+        method = [*method, "data.groups=2"]
     config = load_config(run_file, overrides=[*method, "train.concatenate=true"])
     assert config == load_config(run_file, overrides=method)

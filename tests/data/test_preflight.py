@@ -63,7 +63,7 @@ def test_copy_paste_without_anything_to_paste_is_a_warning(root: Path) -> None:
 
     def copy_paste_warnings(**method) -> list[str]:
         given = make_config(labeled_batch=2, unlabeled_batch=2).model_dump()
-        config = RunConfig.model_validate({**given, "method": {"name": "ael", "groups": 2, **method}})
+        config = RunConfig.model_validate({**given, "method": {"name": "ael", **method}})
         found = check_data(config, make_split_of("ab", ["u0"]), Images(CAMVID, root, "train"))
         return [warning for warning in found if "copy_paste" in warning]
 

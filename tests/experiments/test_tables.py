@@ -143,6 +143,7 @@ def test_every_cell_at_the_papers_scale(scale: str | None) -> None:
         assert (data.split.index, data.downscale) == (0, 1), name
         assert data.crop == expected.crop, name
         assert data.labeled_batch == (16 if expected.is_ael else 8), name
+        assert data.groups == (8 if expected.is_city or expected.is_ael else 4), name
         assert data.unlabeled_batch == (0 if expected.method == "supervised" else 8), name
         assert (config.model.backbone, config.model.pretrained) == (expected.backbone, "imagenet"), name
         assert (config.optim.lr, config.optim.weight_decay) == (expected.lr, expected.weight_decay), name
@@ -169,10 +170,10 @@ def check_ael_at_the_papers_scale(name: str, config: RunConfig, expected: Expect
     assert config.data.scales == (0.5, 2.0), name
     assert (model.aspp_rates, model.head_channels, model.low_level_channels) == ((12, 24, 36), 256, 256), name
     assert model.dropout == 0.1, name
-    assert (method.groups, method.confidence_momentum, method.ema_decay) == (8, 0.999, 0.99), name
+    assert (method.confidence_momentum, method.ema_decay) == (0.999, 0.99), name
     assert method.paste_excluded == (0, 1, 2, 8, 10), name
     assert (method.component_area, method.bank_area) == ((0.005, 0.01) if expected.is_city else (0.03, 0.03)), name
-    assert (loss.supervised, loss.ohem_threshold, loss.ohem_min_kept, loss.ohem_group) == ("ohem", 0.7, 100_000, 2)
+    assert (loss.supervised, loss.ohem_threshold, loss.ohem_min_kept) == ("ohem", 0.7, 100_000)
     assert config.optim.head_lr_multiplier == 10.0, name
     assert config.eval.protocol == ("sliding" if expected.is_city else "center"), name
     assert config.eval.combine == ("probabilities" if expected.is_city else config.eval.combine), name
@@ -204,7 +205,7 @@ def test_every_cell_at_a_small_scale(scale: str) -> None:
         assert data.split.fraction == SMALL_LOW_DATA.get(expected.fraction, expected.fraction), name
         low_data_family = "clean-nth" if scale == "mini" else "every-nth"
         assert data.split.family == (low_data_family if expected.fraction in SMALL_LOW_DATA else "every-nth"), name
-        assert (data.crop, data.labeled_batch) == (small.crop, small.batch), name
+        assert (data.crop, data.labeled_batch, data.groups) == (small.crop, small.batch, 2), name
         assert (config.train.steps, config.optim.lr) == (small.steps, small.lr), name
         assert config.optim.weight_decay == 1e-4, name
         assert config.model.backbone == small.backbone, name
@@ -214,7 +215,7 @@ def test_every_cell_at_a_small_scale(scale: str) -> None:
         assert config.optim.head_lr_multiplier == (1.0 if scale == "mini" else 2.0), name
         if config.method.name == "ael":
             # Memories within the run.
-            assert (config.method.groups, config.method.ema_decay, config.method.confidence_momentum) == (2, 0.9, 0.9)
+            assert (config.method.ema_decay, config.method.confidence_momentum) == (0.9, 0.9)
             assert worker_problem(config, 2) is None and warnings_of(config) == [], name
             frequent = (0, 1, 3, 4, 5) if scale == "camvid" else (0, 1, 2, 8, 10)
             assert config.method.paste_excluded == frequent, name

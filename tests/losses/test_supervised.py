@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -49,22 +52,7 @@ def test_spatial_shapes(spatial: tuple[int, ...]) -> None:
     logits, label = normal(2, 5, *spatial), labels(2, *spatial, ignored=0.0)
     expected = F.cross_entropy(logits.reshape(2, 5, -1), label.reshape(2, -1))
     torch.testing.assert_close(cross_entropy(logits, label)[0], expected)
-    torch.testing.assert_close(ohem_cross_entropy(logits, label, group=2)[0], expected)
-
-
-@pytest.mark.parametrize("as_tensor", [False, True])
-def test_denominator(as_tensor: bool) -> None:
-    logits, label = normal(2, 5, 6), labels(2, 6)
-    mean, count = cross_entropy(logits, label)
-    denominator = torch.tensor(2.5) if as_tensor else 2.5
-    torch.testing.assert_close(cross_entropy(logits, label, denominator=denominator)[0], mean * count / 2.5)
-
-
-def test_two_workers_with_a_shared_denominator_are_one() -> None:
-    logits, label = normal(4, 5, 6), labels(4, 6)
-    whole, count = cross_entropy(logits, label)
-    parts = [cross_entropy(logits[i : i + 2], label[i : i + 2], denominator=count / 2)[0] for i in (0, 2)]
-    torch.testing.assert_close(torch.stack(parts).mean(), whole)
+    torch.testing.assert_close(ohem_cross_entropy(logits, label)[0], expected)
 
 
 def test_another_ignore_index() -> None:
@@ -79,11 +67,10 @@ def test_another_ignore_index() -> None:
 
 
 @pytest.mark.parametrize("function", [cross_entropy, ohem_cross_entropy])
-@pytest.mark.parametrize("denominator", [None, 0, torch.tensor(0)])
-def test_everything_ignored(function: object, denominator: Tensor | int | None) -> None:
-    keywords = {"denominator": denominator} if function is cross_entropy else {}
+@pytest.mark.parametrize("groups", [1, 2])
+def test_everything_ignored(function: object, groups: int) -> None:
     logits = normal(2, 5, 6).requires_grad_()
-    loss, count = function(logits, torch.full((2, 6), 255), **keywords)  # type: ignore[operator]
+    loss, count = function(logits, torch.full((2, 6), 255), groups=groups)  # type: ignore[operator]
     assert loss.item() == 0
     assert count.item() == 0
     loss.backward()
@@ -131,25 +118,26 @@ def test_ohem_gradient_is_that_of_the_kept_pixels() -> None:
     assert logits.grad[0, 1].tolist() == pytest.approx([0, 0, -0.125, -0.2, 0], abs=1e-12)
 
 
-def test_ohem_groups_are_workers() -> None:
+@pytest.mark.parametrize("function", [cross_entropy, partial(ohem_cross_entropy, min_kept=10)])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_groups_are_workers(function: Any, groups: int) -> None:
     logits, label = normal(4, 5, 6, 7) * 3, labels(4, 6, 7)
-    keywords = {"min_kept": 10}
-    for group in (1, 2, 4):
-        leaf = logits.clone().requires_grad_()
-        loss, count = ohem_cross_entropy(leaf, label, group=group, **keywords)
-        loss.backward()
-        parts, counts, gradients = [], 0, []
-        for start in range(0, 4, group):
-            part = logits[start : start + group].clone().requires_grad_()
-            value, number = ohem_cross_entropy(part, label[start : start + group], group=group, **keywords)
-            value.backward()
-            parts.append(value.detach())
-            counts += int(number)
-            assert part.grad is not None
-            gradients.append(part.grad / (4 // group))
-        torch.testing.assert_close(loss.detach(), torch.stack(parts).mean())
-        assert count.item() == counts
-        torch.testing.assert_close(leaf.grad, torch.cat(gradients))
+    label[1, :5] = 255
+    leaf = logits.clone().requires_grad_()
+    loss, count = function(leaf, label, groups=groups)
+    loss.backward()
+    parts, counts, gradients = [], 0, []
+    for share, own in zip(logits.chunk(groups), label.chunk(groups), strict=True):
+        part = share.clone().requires_grad_()
+        value, number = function(part, own)
+        value.backward()
+        parts.append(value.detach())
+        counts += int(number)
+        assert part.grad is not None
+        gradients.append(part.grad / groups)
+    torch.testing.assert_close(loss.detach(), torch.stack(parts).mean())
+    assert count.item() == counts
+    torch.testing.assert_close(leaf.grad, torch.cat(gradients))
 
 
 def test_ohem_grouping_matters() -> None:
@@ -157,8 +145,8 @@ def test_ohem_grouping_matters() -> None:
     easy, target = two_class_logits([0.9, 0.91, 0.92, 0.93])
     hard, _ = two_class_logits([0.71, 0.72, 0.73, 0.74])
     logits, target = torch.cat([easy, hard]), torch.cat([target, target])
-    apart, _ = ohem_cross_entropy(logits, target, min_kept=2, group=1)
-    together, _ = ohem_cross_entropy(logits, target, min_kept=2, group=2)
+    apart, _ = ohem_cross_entropy(logits, target, min_kept=2, groups=2)
+    together, _ = ohem_cross_entropy(logits, target, min_kept=2)
     logs = torch.log(torch.tensor([0.9, 0.91, 0.71, 0.72], dtype=torch.float64))
     assert apart.item() == pytest.approx(-logs.mean().item())
     assert together.item() == pytest.approx(-logs[2:].mean().item())
@@ -167,7 +155,7 @@ def test_ohem_grouping_matters() -> None:
 def test_ohem_empty_group_counts_as_zero() -> None:
     logits, target = two_class_logits(CHECK_PROBABILITIES)
     logits, target = torch.cat([logits, logits]), torch.cat([target, torch.full_like(target, 255)])
-    loss, count = ohem_cross_entropy(logits, target, min_kept=5)
+    loss, count = ohem_cross_entropy(logits, target, min_kept=5, groups=2)
     assert loss.item() == pytest.approx(0.235661 / 2, abs=6e-7)
     assert count.item() == 5
 
@@ -191,9 +179,9 @@ def test_ohem_half_precision_computes_in_float32() -> None:
     ("keywords", "message"),
     [
         ({"threshold": 1.2}, "threshold is 1.2; allowed: 0 <= threshold <= 1"),
-        ({"min_kept": -1}, "min_kept is -1; allowed: >= 0"),
-        ({"group": 3}, "group is 3; allowed: a divisor of the batch size 4"),
-        ({"group": 0}, "group is 0; allowed: a divisor of the batch size 4"),
+        ({"min_kept": -1}, "min_kept is -1; allowed: a whole number >= 0"),
+        ({"groups": 3}, "groups is 3; allowed: a divisor of the batch size 4"),
+        ({"groups": 0}, "groups is 0; allowed: a divisor of the batch size 4"),
     ],
 )
 def test_ohem_bad_arguments(keywords: dict[str, int], message: str) -> None:
@@ -209,8 +197,3 @@ def test_bad_tensors(function: object) -> None:
         function(normal(1, 5, 6), torch.zeros(6, dtype=torch.int64))  # type: ignore[operator]
     with pytest.raises(ValueError, match=r"logits has shape \[1, 1, 6\]"):
         function(normal(1, 1, 6), torch.zeros(1, 6, dtype=torch.int64))  # type: ignore[operator]
-
-
-def test_negative_denominator() -> None:
-    with pytest.raises(ValueError, match="denominator is -1; allowed: >= 0"):
-        cross_entropy(normal(1, 5, 6), labels(1, 6), denominator=-1)

@@ -25,7 +25,7 @@ from fpl.train.runtime import autocast
 from tests.methods.support import CLOCK, batch_for, build
 
 # Dropout and sampling are off where a second computation has to give the same numbers.
-PLAIN = ["method.name=ael", "method.groups=2", "model.network=ael", "loss.kind=ce", "model.dropout=0.0"]
+PLAIN = ["method.name=ael", "data.groups=2", "model.network=ael", "loss.kind=ce", "model.dropout=0.0"]
 
 
 class Source:
@@ -221,8 +221,12 @@ def test_release_balances_each_term_by_plain_means_over_all_pixels(run_file: Pat
     weights = pixel_weights(teacher, student, power=2.0, rates=rates, uniform=torch.rand(4, 10, 10), groups=2)
     assert 0 < (weights == 0).float().mean() < 1
     plain = fuzzy_positive_loss(student, teacher, threshold=0.4, fidelity="released", reduction="none")
-    balance = F.cross_entropy(student, teacher.argmax(1)) / plain.mean()
-    torch.testing.assert_close(value, (weights * plain).sum() * balance)
+    # A factor for each group of two images, and the weights of both groups together sum to 1.
+    expected = torch.zeros(())
+    for group in (slice(0, 2), slice(2, 4)):
+        balance = F.cross_entropy(student[group], teacher[group].argmax(1)) / plain[group].mean()
+        expected = expected + (weights[group] * plain[group]).sum() * balance
+    torch.testing.assert_close(value, expected)
 
 
 def test_statistics_cover_all_pixels_sampled_or_not(run_file: Path) -> None:

@@ -63,8 +63,15 @@ def reference(method: Method, batch: Batch, loss: PixelLoss, stride: int) -> Ten
         if method.config.method.on_labeled:
             students = [torch.cat(pair) for pair in zip(labeled, students, strict=True)]
         teachers = [student.detach() for student in students]
-    terms = [loss(students[0], teachers[1]), loss(students[1], teachers[0])]
-    return supervised(labeled[0]) + supervised(labeled[1]) + 1.5 * loss.total(terms)
+    # Each group of images for itself, as if it were a process's; the batch without CutMix is of two kinds of images.
+    groups, kinds = method.config.data.groups, len(students[0]) // len(batch.image)
+    assert groups == 4 and len(batch.image) == 4
+    totals = []
+    for group in range(groups):
+        own = [group + 4 * kind for kind in range(kinds)]
+        terms = [loss(students[0][own], teachers[1][own]), loss(students[1][own], teachers[0][own])]
+        totals.append(loss.total(terms))
+    return supervised(labeled[0]) + supervised(labeled[1]) + 1.5 * torch.stack(totals).mean()
 
 
 @pytest.mark.parametrize("keys", [CUTMIX, PLAIN, ON_LABELED], ids=["cutmix", "plain", "on_labeled"])

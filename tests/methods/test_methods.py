@@ -7,16 +7,14 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from torch import Tensor
 
 from fpl.config.compose import load_config
-from fpl.config.methods import CpsConfig, MethodConfig
+from fpl.config.methods import MethodConfig
 from fpl.config.schema import LossConfig, RunConfig
 from fpl.data.augment import cutmix_masks
 from fpl.losses import cross_entropy, fuzzy_positive_loss
 from fpl.methods import METHODS
-from fpl.models import build_network
-from fpl.train.runtime import Workers, autocast
+from fpl.train.runtime import autocast
 from tests.methods.support import CLOCK, batch_for, build
 
 
@@ -155,22 +153,17 @@ def test_weight_decay_spares_norms_and_biases(run_file: Path) -> None:
     assert {group["weight_decay"] for group in optimizer.param_groups} == {1e-4}
 
 
-def test_cross_entropy_divides_by_the_pixels_of_all_workers(run_file: Path) -> None:
-    config = load_config(run_file)
-    assert isinstance(config.method, CpsConfig)
-    logits, label = torch.randn(2, 19, 5, 5), torch.randint(0, 19, (2, 5, 5))
-    label[1] = 255
-    torch.manual_seed(0)
-
-    class Two(Workers):
-        def average(self, value: Tensor) -> Tensor:
-            # The other worker holds 75 valid pixels: the mean over both is 50.
-            return (value + 75) / 2
-
-    method = METHODS["cps"](config, lambda: build_network(config.model, config.data.num_classes), Two(0, 2))
-    expected, count = cross_entropy(logits, label)
-    assert count == 25
-    torch.testing.assert_close(method.supervised_loss(logits, label), expected * 25 / 50)
+def test_supervised_losses_are_means_of_the_means_of_groups(run_file: Path) -> None:
+    logits = torch.randn(4, 19, 5, 5, generator=torch.Generator().manual_seed(0))
+    label = torch.arange(100).view(4, 5, 5) % 19
+    label[1, 1:] = 255
+    label[2:] = 255
+    for name, images in (("supervised", 4), ("cps", 2)):
+        groups = [slice(start, start + images) for start in range(0, 4, images)]
+        config = load_config(run_file, overrides=[f"method.name={name}", f"data.groups={len(groups)}"])
+        # Two of the images have no labeled pixel: alone in a group they add 0 and are counted.
+        parts = [cross_entropy(logits[group], label[group])[0] for group in groups]
+        torch.testing.assert_close(build(config).supervised_loss(logits, label), torch.stack(parts).mean())
 
 
 def test_networks_start_with_different_heads(run_file: Path) -> None:

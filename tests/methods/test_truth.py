@@ -13,7 +13,7 @@ from fpl.config.compose import load_config
 from fpl.methods.ael import Ael
 from tests.methods.support import CLOCK, batch_for, build
 
-AEL = ["method.name=ael", "method.weight=1", "method.groups=2", "model.network=ael"]
+AEL = ["method.name=ael", "method.weight=1", "data.groups=2", "model.network=ael"]
 
 
 class Source:
@@ -74,7 +74,9 @@ def test_cps(run_file: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[st
         draw.image[:, 0] = draw.truth
     watch = Watch(method, monkeypatch)
     method.losses(batch, CLOCK)
-    shown = torch.cat([method.thin(watch.images[number][:, 0]) for number in seen]).to(torch.uint8)
+    # The images of a group, here one of each kind, follow one another.
+    shown = torch.stack([method.thin(watch.images[number][:, 0]) for number in seen], dim=1).flatten(0, 1)
+    shown = shown.to(torch.uint8)
     assert len(watch.truths) == 2
     for truth in watch.truths:
         assert truth is not None

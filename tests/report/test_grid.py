@@ -283,7 +283,7 @@ def test_a_step_of_ael_uses_up_two_images_of_an_epoch(tmp_path: Path) -> None:
     recipe = world.experiments / "base" / "city_ael.toml"
     cps = 'name = "cps"\ncutmix = false\nweight = 1.5'
     assert cps in BASE
-    recipe.write_text(BASE.replace(cps, 'name = "ael"\ngroups = 4'))
+    recipe.write_text(BASE.replace(cps, 'name = "ael"'))
     table = world.experiments / "tables" / "speed.toml"
     ael = '[[rows]]\nkey = "ael"\nlabel = "AEL"\nrole = "baseline"\nrecipe = "ael"\nvalues = [730]\n'
     table.write_text(SPEED + ael)

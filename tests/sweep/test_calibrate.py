@@ -12,7 +12,7 @@ from fpl.sweep.calibrate import _batch, _shares, calibrate, representatives
 from fpl.sweep.capacity import processor_name
 from fpl.sweep.cost import step_key, step_work
 
-AEL = {"name": "ael", "groups": 4, "paste_excluded": [0, 1]}
+AEL = {"name": "ael", "paste_excluded": [0, 1]}
 
 
 def changed(config: RunConfig, **sections: dict[str, object]) -> RunConfig:
@@ -63,13 +63,13 @@ def test_threads_are_those_asked_for_and_given_back(config: RunConfig, monkeypat
 
 
 def test_a_worker_gets_its_share_and_half_of_it_where_memory_ends(config: RunConfig) -> None:
-    config = changed(config, data={"labeled_batch": 16, "unlabeled_batch": 8}, loss={"ohem_group": 1})
+    config = changed(config, data={"labeled_batch": 16, "unlabeled_batch": 8})
     sizes = [(each.data.labeled_batch, each.data.unlabeled_batch) for each in _shares(config, 2)]
     assert sizes == [(8, 4), (4, 2), (2, 2)]
     alone = changed(config, method={"name": "supervised"})
     assert [each.data.unlabeled_batch for each in _shares(alone, 8)] == [0]
-    grouped = changed(config, method=AEL, loss={"ohem_group": 1})
-    assert {each.method.groups for each in _shares(grouped, 4)} == {1}
+    grouped = changed(config, method=AEL)
+    assert {each.data.groups for each in _shares(grouped, 4)} == {1}
     # The batches still make valid configurations.
     assert all(validate(each.model_dump(mode="json")) == each for each in _shares(grouped, 4))
 

@@ -33,7 +33,7 @@ from fpl.train import checkpoint
 from fpl.train.evaluate import window_starts
 from fpl.train.runtime import Workers
 
-AEL = {"name": "ael", "groups": 2, "paste_excluded": [0, 1]}
+AEL = {"name": "ael", "paste_excluded": [0, 1]}
 
 
 def changed(config: RunConfig, **sections: dict[str, object]) -> RunConfig:
@@ -124,9 +124,9 @@ def test_work_of_a_step_is_what_a_real_step_does(config: RunConfig, method: str,
         "cps": {"name": "cps", "weight": 1.0, "cutmix": False},
         "cps on unlabeled alone": {"name": "cps", "weight": 1.0, "cutmix": False, "on_labeled": False},
         "cutmix": {"name": "cps", "weight": 1.0, "cutmix": True},
-        "ael": AEL | {"groups": 1},
+        "ael": AEL,
     }[method]
-    data = {"labeled_batch": 2, "unlabeled_batch": 3}
+    data = {"labeled_batch": 2, "unlabeled_batch": 3, "groups": 1}
     config = changed(config, method=chosen, loss={"stride": stride}, data=data, model={"network": network})
     real = method_of(config)
     source = CountedImages(config)
@@ -178,7 +178,9 @@ def test_work_of_the_published_ael_step_by_hand(config: RunConfig) -> None:
 
 
 def test_traffic_by_hand(config: RunConfig) -> None:
-    config = changed(config, data={"crop": [40, 42], "labeled_batch": 2, "unlabeled_batch": 3}, loss={"stride": 4})
+    config = changed(
+        config, data={"crop": [40, 42], "labeled_batch": 2, "unlabeled_batch": 3, "groups": 1}, loss={"stride": 4}
+    )
     values = 10 * 11 * 19  # pixels that the losses see, and classes
     # Two directions over 3 mixed images with the fuzzy loss, two networks with labels; maps: 2 trained ones of every
     # labeled and mixed image, 4 of teachers.

@@ -19,7 +19,7 @@ from fpl.train.state import LoopOptions
 
 OPTIONS = LoopOptions(checkpoint_every=2, log_every=1, threads=1)
 # The run of `run_file` as FPL+AEL, dropout, sampling and banks included.
-AEL = ["method.name=ael", "method.groups=2", "model.network=ael"]
+AEL = ["method.name=ael", "data.groups=2", "model.network=ael"]
 # Columns that say when and where a run took place, not what it found.
 CIRCUMSTANCES = ["train_seconds", "finished_at", "workers"]
 

@@ -153,6 +153,62 @@ def test_padding_is_zero_after_normalisation_and_centred() -> None:
     assert torch.equal(logits, seen[0][:, :2, 1:31])
 
 
+def windows_by_hand(image: NDArray[np.uint8], size: int, black: bool) -> NDArray[np.float64]:
+    """Summed scores [C, H, W] of windows as CPS's evaluator places them (`black`) or AEL's.
+
+    The former fills up the image, the latter what the network is given: 0 is black there, and the mean here.
+    """
+    height, width = image.shape[1:]
+    before = [(max(size, side) - side) // 2 for side in (height, width)]
+    behind = [max(size, side) - side - first for side, first in zip((height, width), before, strict=True)]
+    around = ((0, 0), (before[0], behind[0]), (before[1], behind[1]))
+    mean, std = (np.array(each).reshape(3, 1, 1) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    pixels = (image / 255 - mean) / std
+    filled = (np.pad(image, around) / 255 - mean) / std if black else np.pad(pixels, around)
+    total = np.zeros((2, *filled.shape[1:]))
+    stride = math.ceil(size * 2 / 3)
+    for row in range(math.ceil((filled.shape[1] - size) / stride) + 1):
+        for column in range(math.ceil((filled.shape[2] - size) / stride) + 1):
+            top, left = min(row * stride, filled.shape[1] - size), min(column * stride, filled.shape[2] - size)
+            part = filled[:, top : top + size, left : left + size]
+            score = np.stack([part[0] - part[1].mean(), part[2] * part[1].mean()])
+            if not black:
+                score = np.exp(score) / np.exp(score).sum(0)
+            total[:, top : top + size, left : left + size] += score
+    return total[:, before[0] : before[0] + height, before[1] : before[1] + width]
+
+
+def by_neighbours(image: Tensor) -> Tensor:
+    """Scores that depend on the whole window, its padding included."""
+    mean = image[:, 1].mean((1, 2), keepdim=True)
+    return torch.stack([image[:, 0] - mean, image[:, 2] * mean], dim=1)
+
+
+@pytest.mark.parametrize("size", [(20, 60), (61, 17), (40, 50), (33, 34), (20, 30), (33, 33)])
+@pytest.mark.parametrize("combine", ["logits", "probabilities"])
+def test_windows_that_reach_beyond_the_image_see_what_the_original_evaluators_put_there(
+    size: tuple[int, int], combine: str
+) -> None:
+    image = torch.randint(1, 256, (3, *size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    protocol = EvalConfig.model_validate({"protocol": "sliding", "combine": combine})
+    found = predict_logits(by_neighbours, image, protocol, (33, 33))
+    # CPS's fills up with black only if a side is longer than the window; else it normalises first, as AEL's does.
+    scores = windows_by_hand(image.numpy(), 33, black=combine == "logits" and max(size) > 33)
+    if combine == "logits" and max(size) <= 33:
+        scores = by_neighbours_of_one(image.numpy(), 33)
+    np.testing.assert_allclose(found[0].numpy(), scores, rtol=1e-4, atol=1e-4)
+
+
+def by_neighbours_of_one(image: NDArray[np.uint8], size: int) -> NDArray[np.float64]:
+    """CPS's single window of an image that fits into it: normalised, then filled up with 0."""
+    mean, std = (np.array(each).reshape(3, 1, 1) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    pixels = (image / 255 - mean) / std
+    # All that lies outside adds nothing to the window's mean.
+    average = pixels[1].sum() / size**2
+    result: NDArray[np.float64] = np.stack([pixels[0] - average, pixels[2] * average])
+    return result
+
+
 def test_every_pixel_of_a_larger_label_counts() -> None:
     image = torch.zeros(3, 40, 40, dtype=torch.uint8)
     image[:, :, 20:] = 255

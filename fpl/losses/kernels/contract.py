@@ -27,6 +27,7 @@ class Settings(NamedTuple):
 
     classes: int
     threshold: float
+    """What running sums are compared with, `Rules.bound`: infinite for T = 1."""
     strategy: int
     k: int
     """K of the strategies that give it, 1 .. C - 1; 1 otherwise."""
@@ -53,7 +54,7 @@ def make_settings(classes: int, rules: Rules) -> Settings:
     released = rules.fidelity == "released"
     return Settings(
         classes=classes,
-        threshold=rules.threshold,
+        threshold=rules.bound,
         strategy=STRATEGY_CODES[rules.strategy],
         k=k,
         ratio=rules.ratio,
@@ -69,7 +70,8 @@ class Pixels(NamedTuple):
     """Logits of one direction and what is known about its pixels.
 
     Logits are float32, bfloat16 or float16 of any strides (contiguous and channels_last without a copy), all of one
-    dtype. ``[B, *spatial]`` is the resolution of the loss: that of the logits, or ``size``.
+    dtype. No tensor has its negative bit set: what memory shows is what is meant. ``[B, *spatial]`` is the resolution
+    of the loss: that of the logits, or ``size``.
     """
 
     student: Tensor

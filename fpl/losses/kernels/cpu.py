@@ -115,7 +115,7 @@ def addressable(tensor: Tensor) -> Tensor:
 
     Contiguous and channels_last tensors, and slices of their images or channels, are taken as they are.
     """
-    tensor = tensor.detach()
+    tensor = tensor.detach().resolve_neg()
     return tensor.contiguous() if _pixel_stride(tensor) is None else tensor
 
 
@@ -135,7 +135,7 @@ def reference(structure: ctypes.Structure | None) -> object:
 
 def as_map(values: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """A map [B, *spatial] as the kernels read it; it has to be kept until they have."""
-    return None if values is None else values.detach().to(dtype).contiguous()
+    return None if values is None else values.detach().to(dtype).resolve_neg().contiguous()
 
 
 def _spatial(tensor: Tensor) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ class _Summed(torch.autograd.Function):
                 ctx.settings, pixels, scale=ctx.early, cross_entropy=False, gradient=True
             ).gradient
         factor = upstream if ctx.late is None else upstream * ctx.late
-        return ctx.implementation.rescale(gradient, factor.float()), None, None, None, None, None
+        return ctx.implementation.rescale(gradient, factor.float().resolve_neg()), None, None, None, None, None
 
 
 def _early_and_late(scale: Tensor, weight_map: Tensor | None) -> tuple[Tensor | None, Tensor]:
@@ -88,7 +88,7 @@ class _Mapped(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         student, teacher, *state = ctx.saved_tensors
         gradient = ctx.implementation.mapped_gradient(
-            ctx.settings, student, teacher, tuple(state), upstream.float().contiguous()
+            ctx.settings, student, teacher, tuple(state), upstream.float().resolve_neg().contiguous()
         )
         return gradient, None, None, None
 
@@ -105,7 +105,7 @@ def summed(
         scale: float32 scalar that multiplies the value.
         cross_entropy: Whether to sum the cross-entropy with the teacher's argmax, too.
     """
-    pixels = _one_dtype(pixels)
+    pixels, scale = _readable(pixels), scale.resolve_neg()
     if torch.is_grad_enabled() and pixels.student.requires_grad:
         value, sums, histogram = _Summed.apply(pixels.student, pixels, settings, implementation, scale, cross_entropy)
     else:
@@ -118,12 +118,17 @@ def mapped(
     implementation: Implementation, settings: Settings, student: Tensor, teacher: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Loss (differentiable), weight and K of every pixel [B, *spatial]."""
-    pixels = _one_dtype(Pixels(student, teacher))
+    pixels = _readable(Pixels(student, teacher))
     loss, weight, k = _Mapped.apply(pixels.student, pixels.teacher, settings, implementation)
     return loss, weight, k
 
 
-def _one_dtype(pixels: Pixels) -> Pixels:
+def _readable(pixels: Pixels) -> Pixels:
+    """The same pixels as memory shows them: logits of one dtype, and no sign that is kept beside the numbers."""
+    resolved: dict[str, Any] = {
+        name: each.resolve_neg() for name, each in pixels._asdict().items() if isinstance(each, Tensor)
+    }
+    pixels = pixels._replace(**resolved)
     logits = [logits for logits in pixels[:3] if logits is not None]
     if len({each.dtype for each in logits}) == 1:
         return pixels
