@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,8 @@ from fpl.config.layers import flatten
 from fpl.config.search import DIRECTIONS, Parameter
 from fpl.report.statistics import noise_floor
 from fpl.store.read import Results
-from fpl.store.search_frame import FRACTION, read_space, records
+from fpl.store.rows import FRACTION, read_object, read_space
+from fpl.store.search_frame import records
 from fpl.store.trials import TrialRow, is_cell, read_trials
 
 # What tells studies of one search apart, where the label of their data does not.
@@ -150,7 +150,7 @@ def count(value: Any) -> int:
 
 def fraction_of(about: Mapping[str, Any]) -> str:
     """Labeled fraction of a study's runs, for example `1/8`."""
-    return str(flatten(json.loads(about["base"]))[FRACTION])
+    return str(flatten(read_object(about["base"]))[FRACTION])
 
 
 def _titles(about: Sequence[Mapping[str, Any]]) -> list[str]:
