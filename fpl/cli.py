@@ -21,6 +21,7 @@ from fpl.cli_tables import tables
 from fpl.config.defaults import DIAGNOSE_EVERY
 from fpl.data.parallel import core_count
 from fpl.errors import FplError
+from fpl.text import printable
 
 app = typer.Typer(
     name="fpl",
@@ -58,7 +59,7 @@ def main() -> None:
     except FplError as error:
         # Several workers may meet the same error or each its own: all speak, each with its rank.
         rank = f" (rank {os.environ['RANK']})" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
-        print(f"error{rank}: {error.message}", file=sys.stderr)
+        print(printable(f"error{rank}: {error.message}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
         # A full disk, a folder that is not writable, a file that vanished: nothing a traceback would explain better.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Collection, Mapping, Sequence
-
+from typing import Any
 
 # What a terminal would obey, or would show in another order than it is written: control characters but for tabs and
 # new lines, separators of lines and paragraphs, marks of direction; and halves of characters, which no file can hold.
@@ -19,6 +19,17 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 def printable(text: str) -> str:
     """Text without what a terminal would obey: a replacement character stands for each of these."""
     return _UNPRINTABLE.sub(REPLACEMENT, text)
+
+
+def printable_tree(value: Any) -> Any:
+    """The same for all texts and keys of nested lists and mappings."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [printable_tree(item) for item in value]
+    if isinstance(value, dict):
+        return {printable(key): printable_tree(item) for key, item in value.items()}
+    return value
 
 
 def duration(seconds: float) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fpl.errors import FplError
 from fpl.names import RULE, is_name
+from fpl.text import printable_tree
 
 # Tables of an experiment file that are prose for its reader or steer the composition, not the run.
 ABOUT, INHERIT = "about", "inherit"
@@ -200,7 +201,7 @@ def _read_toml(path: Path, where: str = "") -> tuple[Tree, str]:
     except UnicodeDecodeError as error:
         raise FplError(f"not a UTF-8 text file: {error.reason}", where=str(path)) from None
     try:
-        return tomllib.loads(text), text
+        return printable_tree(tomllib.loads(text)), text
     except tomllib.TOMLDecodeError as error:
         raise FplError(f"not valid TOML: {error}", where=str(path)) from None
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import flatten, read_tables
 from fpl.errors import FplError
-from fpl.names import Name
+from fpl.names import Name, is_name
 
 Value = str | int | float | bool
 # How Optuna proposes trials; `grid` tries the paper's own settings and nothing else.
@@ -80,6 +80,8 @@ class Parameter(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Parameter:
+        if not all(map(is_name, self.key.split("."))):
+            raise ValueError(f"{self.key!r} is no key of a configuration")
         ends = (self.low, self.high)
         if bool(self.choices) == any(end is not None for end in ends):
             raise ValueError("give either choices, or low and high")

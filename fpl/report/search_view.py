@@ -63,7 +63,9 @@ class StudyView:
     def paper(self) -> pd.DataFrame:
         """Those of `complete` that are settings of the paper."""
         done = self.complete
-        return done[[is_cell(origin) for origin in done["origin"]]].reset_index(drop=True)
+        # A list of no flags would choose columns, and leave none.
+        cells = pd.Series([is_cell(origin) for origin in done["origin"]], done.index, dtype=bool)
+        return done[cells].reset_index(drop=True)
 
     @property
     def final(self) -> pd.Series | None:

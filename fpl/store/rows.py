@@ -17,7 +17,7 @@ from fpl.config.search import DIRECTIONS, Parameter
 from fpl.names import is_name
 from fpl.store.pictures import decode
 from fpl.store.schema import EXAMPLES, FAILURES, KEYS, METRICS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
-from fpl.text import printable
+from fpl.text import printable_tree
 
 Row = Mapping[str, Any]
 FRACTION = "data.split.fraction"
@@ -51,7 +51,7 @@ def read_json(text: str) -> Any:
         ValueError: It is no JSON, or is nested too deeply.
     """
     try:
-        return _printable(json.loads(text))
+        return printable_tree(json.loads(text))
     except json.JSONDecodeError as error:
         raise ValueError(f"no JSON: {error}") from None
     except RecursionError:
@@ -90,16 +90,6 @@ def misfit(params: Mapping[str, Any], space: Mapping[str, Parameter]) -> str:
         if not space[key].allows(value):
             return f"{key} = {value!r} lies outside of its study"
     return ""
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, list):
-        return [_printable(item) for item in value]
-    if isinstance(value, dict):
-        return {printable(key): _printable(item) for key, item in value.items()}
-    return value
 
 
 def _check_name(column: str, value: str) -> None:
