@@ -17,9 +17,12 @@ def csv_bytes(frame: pd.DataFrame, digits: int | None = None) -> bytes:
         frame: Without its index.
         digits: Significant ones of numbers; twelve hide that floats were added in another order. None: all.
     """
-    texts = {name: frame[name].map(harmless) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}
+    safe = frame.copy()
+    for name in frame:
+        if not pd.api.types.is_numeric_dtype(frame[name]):
+            safe[name] = frame[name].map(harmless)
     number = f"%.{digits}g" if digits else None
-    made: str = frame.assign(**texts).to_csv(index=False, float_format=number, lineterminator="\n")
+    made: str = safe.to_csv(index=False, float_format=number, lineterminator="\n")
     return made.encode()
 
 

@@ -40,7 +40,8 @@ KEYS: dict[str, tuple[str, ...]] = {
 }
 
 SCHEMAS: dict[str, pa.Schema] = {
-    # One row a run; the run is done when this row is there and can be read. `config` is the canonical JSON and becomes dotted columns.
+    # One row a run, which is done when this row is there and can be read. `config` is the canonical JSON and becomes
+    # dotted columns.
     RUNS: pa.schema(
         [
             ("run_id", pa.string()),
