@@ -156,7 +156,9 @@ def escape(text: str) -> str:
 
 
 def _plain(letter: str) -> str:
-    if ord(letter) < 0x180 and letter.isprintable():
+    if unicodedata.category(letter).startswith("C"):
+        return "?"
+    if ord(letter) < 0x180:
         return letter
     plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
     return plain or "?"

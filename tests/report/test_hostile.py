@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fpl.config.search import Parameter
 from fpl.report.console import console_text
 from fpl.report.grid import build_grids
 from fpl.report.latex import escape as latex_escape
@@ -58,9 +60,10 @@ def tags(folder: Path) -> set[str]:
 
 
 def searched(out: Path) -> Path:
-    study(out, space=T_ONLY)
-    trial(out, 0, {"loss.threshold": 0.8}, 40.0)
-    trial(out, 1, {"loss.threshold": 0.9}, state="failed", reason="lost")
+    # Nothing of it is drawn, which would take most of the time.
+    study(out, space=[Parameter(key="loss.fixed_k", low=1, high=4)])
+    trial(out, 0, {"loss.fixed_k": 1}, 40.0)
+    trial(out, 1, {"loss.fixed_k": 2}, state="failed", reason="lost")
     write_table(out / "failures" / "f.parquet", "failures", [{"run_id": "f", "recipe": "f", "reason": "r", "log": "l"}])
     return out
 
@@ -86,10 +89,8 @@ def test_no_text_of_a_search_is_more_than_text(tmp_path: Path) -> None:
         pq.write_table(changed, path)
         write_search_pages(out)
         results = Results(out)
-        said = [
-            *results.warnings(),
-            *(line for each in results.searches for line in search_summary_lines(results, each)),
-        ]
+        said = [line for each in results.searches for line in search_summary_lines(results, each)]
+        said += results.warnings()
         assert tags(out) <= ours, name
         # No command to a terminal, and no file outside.
         written = "\n".join([*said, *(file.read_text() for file in out.rglob("*.csv"))])
@@ -116,17 +117,27 @@ def test_no_text_of_a_table_is_more_than_text(tmp_path: Path) -> None:
 
     shown()
     ours = tags(world.out) | {"ul", "ul class", "li", "div title", "p"}
-    before_files = {path for path in tmp_path.rglob("*")}
+    before_files = set(tmp_path.rglob("*"))
     for name, path, changed in injections(world.out):
         before = path.read_bytes()
         pq.write_table(changed, path)
         said = shown()
         assert tags(world.out) <= ours, name
         text = said + "".join((world.out / f"tables.{kind}").read_text() for kind in ("md", "tex", "csv"))
-        assert printable(text) == text and "\\input{" not in text, name
-        assert {file for file in tmp_path.rglob("*")} == before_files, name
-        print_results(world.out, None, "all", None) if len(world.results.runs) else None
+        assert printable(text) == text and "\\input{" not in (world.out / "tables.tex").read_text(), name
+        assert set(tmp_path.rglob("*")) == before_files, name
+        print_results(world.out, None, None, None)
         path.write_bytes(before)
+
+
+def test_what_looks_like_a_formula_is_drawn_as_it_stands(tmp_path: Path) -> None:
+    choices = ["$\\frac{$", "$x$"]
+    study(tmp_path, space=[Parameter(key="loss.kind", choices=choices), *T_ONLY], scale="$\\bad{$", fraction="$1/8$")
+    for number, choice in enumerate(choices):
+        trial(tmp_path, number, {"loss.kind": choice, "loss.threshold": 0.8 + number / 10}, 40.0 + number)
+    (page,) = write_search_pages(tmp_path)
+    drawn = re.findall(r"<svg.*?</svg>", page.read_text(), flags=re.DOTALL)
+    assert any("$\\frac{$" in picture for picture in drawn) and any("$1/8$" in picture for picture in drawn)
 
 
 def test_a_page_is_written_and_removed_in_its_folder_alone(tmp_path: Path) -> None:
@@ -136,7 +147,7 @@ def test_a_page_is_written_and_removed_in_its_folder_alone(tmp_path: Path) -> No
     (tmp_path / "x" / "claim.csv").write_text("mine")
     assert [page.parent.name for page in write_search_pages(out)] == ["demo"]
     assert (tmp_path / "x" / "claim.csv").read_text() == "mine"
-    assert "demo-cccc0001: search '../../../x' is no name" in "\n".join(Results(out).warnings())
+    assert "demo-cccc0001.parquet: search '../../../x' is no name" in "\n".join(Results(out).warnings())
 
 
 @pytest.mark.parametrize("text", HOSTILE)
