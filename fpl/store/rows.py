@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from pydantic import ValidationError
@@ -112,8 +113,11 @@ def _check_picture(row: Row) -> None:
 
 def _check_study(row: Row) -> None:
     read_space(row["space"])
-    if FRACTION not in flatten(read_object(row["base"])):
-        raise ValueError(f"its runs have no {FRACTION}")
+    fraction = flatten(read_object(row["base"])).get(FRACTION)
+    try:
+        Fraction(str(fraction))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"its runs have no {FRACTION}, but {fraction!r}") from None
     if row["metric"] not in METRICS:
         raise ValueError(f"metric {row['metric']!r} is none")
     if row["objectives"][:1] != ["miou"] or not set(row["objectives"]) <= DIRECTIONS.keys():
