@@ -69,8 +69,8 @@ def put_aside(out: Path, run_id: str) -> list[str]:
         damage = LeftOut(table, path, problems[0])
         if damage.unreadable:
             raise damage.error()
-        free = (path.with_name(f"{path.name}.damaged{number}") for number in ("", *(f"-{n}" for n in count(2))))
-        aside = next(name for name in free if not os.path.lexists(name))
+        names = (path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else "")) for number in count(1))
+        aside = next(name for name in names if not os.path.lexists(name))
         path.rename(aside)
         told.append(f"{path}: {problems[0]}: put aside as {aside.name}")
     return told
