@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fpl.config.identity import recipe_digest
 from fpl.config.layers import flatten
+from fpl.config.search import Parameter
 from fpl.errors import FplError
 from fpl.store.parts import DamagedError, LeftOut, files_of, open_part, read_part
 from fpl.store.pictures import decode
@@ -213,27 +214,32 @@ def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:
     except DamagedError as error:
         return SCHEMAS[table].empty_table(), [LeftOut(table, folder / table, str(error))]
     parts, left_out = [], []
+    spaces = _spaces(folder) if table == TRIALS and paths else {}
     for path in paths:
         part, problems = read_part(path, table)
+        if spaces:
+            part, misfits = _fitting(part, spaces)
+            problems += misfits
         parts.append(part)
         left_out += [LeftOut(table, path, problem) for problem in problems]
-    whole = pa.concat_tables(parts) if parts else SCHEMAS[table].empty_table()
-    return (whole, left_out) if table != TRIALS else _of_their_studies(folder, whole, left_out)
+    return pa.concat_tables(parts) if parts else SCHEMAS[table].empty_table(), left_out
 
 
-def _of_their_studies(folder: Path, trials: pa.Table, left_out: list[LeftOut]) -> tuple[pa.Table, list[LeftOut]]:
-    """Trials without those whose settings are none of their study's."""
-    spaces = {
-        row["study"]: {parameter.key: parameter for parameter in read_space(row["space"])}
-        for row in read_parts(folder, STUDIES)[0].select(["study", "space"]).to_pylist()
-    }
-    right = []
+def _spaces(folder: Path) -> dict[str, dict[str, Parameter]]:
+    """Parameters of each study, by key."""
+    rows = read_parts(folder, STUDIES)[0].select(["study", "space"]).to_pylist()
+    return {row["study"]: {parameter.key: parameter for parameter in read_space(row["space"])} for row in rows}
+
+
+def _fitting(trials: pa.Table, spaces: Mapping[str, Mapping[str, Parameter]]) -> tuple[pa.Table, list[str]]:
+    """Trials without those whose settings are none of their study's, and what is wrong with these."""
+    told, right = [], []
     for row in trials.select(["study", "number", "params"]).to_pylist():
         what = misfit(read_object(row["params"]), spaces[row["study"]]) if row["study"] in spaces else ""
         right.append(not what)
         if what:
-            left_out = [*left_out, LeftOut(TRIALS, folder / TRIALS, f"trial {row['number']} of {row['study']}: {what}")]
-    return trials.filter(pa.array(right, pa.bool_())), left_out
+            told.append(f"trial {row['number']} of {row['study']}: {what}")
+    return trials.filter(pa.array(right, pa.bool_())), told
 
 
 def read_table(folder: Path, table: str) -> pa.Table:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from fpl.config.layers import flatten
 from fpl.config.search import DIRECTIONS, Parameter
 from fpl.names import is_name
-from fpl.store.pictures import decode
+from fpl.store.pictures import KINDS, decode
 from fpl.store.schema import EXAMPLES, FAILURES, KEYS, METRICS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
 from fpl.text import printable_tree
 
@@ -104,6 +104,8 @@ def _check_run(row: Row) -> None:
 
 
 def _check_picture(row: Row) -> None:
+    if row["kind"] not in KINDS:
+        raise ValueError(f"no kind of picture {row['kind']!r}")
     try:
         decode(row["kind"], row["height"], row["width"], row["data"])
     except ValueError:

@@ -194,7 +194,7 @@ def test_one_bad_row_among_many_blocks_itself_alone(out: Path, tmp_path: Path) -
         (TRIALS, "run_scores", [], "no number"),
         (TRIALS, "steps", [1, 2, 3], "reports"),
         (EXAMPLES, "height", 5, "bytes are no picture"),
-        (EXAMPLES, "kind", "video", "bytes are no picture"),
+        (EXAMPLES, "kind", "video", "no kind of picture"),
     ],
 )
 def test_values_that_are_none(out: Path, table: str, column: str, value: Any, what: str) -> None:
