@@ -22,6 +22,7 @@ from fpl.cli_tables import tables
 from fpl.config.defaults import DIAGNOSE_EVERY, MOST_THREADS
 from fpl.data.parallel import core_count
 from fpl.errors import FplError, file_error, shortage
+from fpl.text import printable
 
 app = typer.Typer(
     name="fpl",
@@ -73,7 +74,7 @@ def main() -> None:
 def _end(error: FplError) -> NoReturn:
     # Several workers may meet the same error or each its own: all speak, each with its rank.
     rank = f" (rank {os.environ['RANK']})" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
-    print(f"error{rank}: {error.message}", file=sys.stderr)
+    print(printable(f"error{rank}: {error.message}"), file=sys.stderr)
     sys.exit(error.exit_code)
 
 

@@ -5,6 +5,32 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+# What a terminal would obey, or would show in another order than it is written: control characters but for tabs and
+# new lines, separators of lines and paragraphs, marks of direction; and halves of characters, which no file can hold.
+_HIDDEN = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_UNPRINTABLE = re.compile(f"[{_HIDDEN}\ud800-\udfff]")
+# The same for a library whose texts are UTF-8, and cannot hold the halves.
+UNPRINTABLE = "[" + re.sub(r"\\u(\w{4})", r"\\x{\1}", _HIDDEN) + "]"
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey: a replacement character stands for each of these."""
+    return _UNPRINTABLE.sub(REPLACEMENT, text)
+
+
+def printable_tree(value: Any) -> Any:
+    """The same for all texts and keys of nested lists and mappings."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [printable_tree(item) for item in value]
+    if isinstance(value, dict):
+        return {printable(key): printable_tree(item) for key, item in value.items()}
+    return value
+
 
 _TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 

@@ -23,7 +23,7 @@ ALLOWED = {
     "sweep": {"store", "train", "methods", "losses", "models", "data", "config"},
     "report": {"store", "config"},
 }
-COMMON = {"errors", "files", "source", "text"}
+COMMON = {"errors", "files", "names", "source", "text"}
 HEAVY = {"torch", "torchvision", "ray", "timm"}
 # Everything else runs without Ray.
 RAY_FILES = {f"sweep/{name}.py" for name in ("cluster", "relay", "searcher", "stopping", "tune_driver")}

@@ -43,7 +43,7 @@ class Campaign:
     @property
     def scale_name(self) -> str:
         """What heads of tables call the scale, for example `mini`."""
-        return str(self.scale.shown.get("name", self.scale.path.stem))
+        return self.scale.name
 
     @property
     def comparable(self) -> bool:

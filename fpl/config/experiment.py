@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import read_tables
 from fpl.errors import FplError
+from fpl.names import Name
 
 # What a table's numbers are: mIoU in percent, seconds per epoch, or the T that a cell of another table uses.
 Metric = Literal["miou", "seconds_per_epoch", "threshold"]
@@ -39,7 +40,7 @@ class Column(_Part):
         recipes: Recipe -> what it changes besides for the rows of that recipe alone, put over `set`: their length, say.
     """
 
-    key: str
+    key: Name
     header: str
     group: str = ""
     dataset: str = ""
@@ -73,7 +74,7 @@ class Row(_Part):
         note: A footnote.
     """
 
-    key: str
+    key: Name
     label: str
     role: Literal["cited", "baseline", "proposed", "ablation", "control"]
     recipe: str = "cps"
@@ -103,7 +104,7 @@ class Head(_Part):
     `printed = false` is a figure whose numbers stand nowhere in the paper's text: its cells are run all the same.
     """
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    name: Name
     number: str
     caption: str
     metric: Metric = "miou"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import read_tables
 from fpl.errors import FplError
+from fpl.names import Name
 
 FIGURES = "figures"
 
@@ -58,7 +59,7 @@ class Claim(_Part):
             among what was found.
     """
 
-    name: str
+    name: Name
     says: str
     source: str
     check: str
@@ -78,7 +79,7 @@ class Shown(_Part):
         examples: Whether its runs keep pictures of fixed images.
     """
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    name: Name
     number: str
     caption: str
     kind: str

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fpl.errors import FplError
+from fpl.names import RULE, is_name
+from fpl.text import printable_tree
 
 # Tables of an experiment file that are prose for its reader or steer the composition, not the run.
 ABOUT, INHERIT = "about", "inherit"
@@ -42,6 +44,11 @@ class ScaleFile:
     launch: Tree
     origins: dict[str, str]
 
+    @property
+    def name(self) -> str:
+        """What folders of results and heads of tables call it: `name` of its `[scale]`, else that of its file."""
+        return str(self.shown.get("name", self.path.stem))
+
 
 def read_base(path: Path, origins: dict[str, str] | None = None) -> Tree:
     """A recipe's nested tables, what it inherits included; `origins` collects where each dotted key was set.
@@ -65,7 +72,7 @@ def read_scale(path: Path) -> ScaleFile:
     """Read a scale file.
 
     Raises:
-        FplError: A missing or malformed file, or a `[[where]]` without conditions.
+        FplError: A missing or malformed file, a name that is none, or a `[[where]]` without conditions.
     """
     origins: dict[str, str] = {}
     layer = _read_layer(path, (), origins, scale=True)
@@ -85,7 +92,10 @@ def read_scale(path: Path) -> ScaleFile:
             raise FplError("a [[where]] needs conditions", where=str(path), hint='when = { data.dataset = "voc" }')
         listed = {key: value if isinstance(value, list) else [value] for key, value in conditions.items()}
         where.append((listed, entry))
-    return ScaleFile(path, layer, tuple(where), shown, launch, origins)
+    found = ScaleFile(path, layer, tuple(where), shown, launch, origins)
+    if not is_name(found.name):
+        raise FplError(f"{found.name!r} is no name of a scale", where=str(path), hint=f"[scale] name: {RULE}")
+    return found
 
 
 def scale_path(config_path: Path, scale: str) -> Path:
@@ -209,7 +219,7 @@ def _read_toml(path: Path, where: str = "") -> tuple[Tree, str]:
     except UnicodeDecodeError as error:
         raise FplError(f"not a UTF-8 text file: {error.reason}", where=str(path)) from None
     try:
-        return _parse(text, str(path)), text
+        return printable_tree(_parse(text, str(path))), text
     except tomllib.TOMLDecodeError as error:
         raise FplError(f"not valid TOML: {error}", where=str(path)) from None
 

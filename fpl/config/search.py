@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import flatten, read_tables
 from fpl.errors import FplError
+from fpl.names import Name, is_name
 
 Value = str | int | float | bool
 # How Optuna proposes trials; `grid` tries the paper's own settings and nothing else.
@@ -79,6 +80,8 @@ class Parameter(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Parameter:
+        if not all(map(is_name, self.key.split("."))):
+            raise ValueError(f"{self.key!r} is no key of a configuration")
         ends = (self.low, self.high)
         if bool(self.choices) == any(end is not None for end in ends):
             raise ValueError("give either choices, or low and high")
@@ -141,7 +144,7 @@ class Head(_Part):
         holdout: With `holdout`: every so-manieth labeled image is kept from training.
     """
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    name: Name
     caption: str
     on: list[str] = Field(min_length=1)
     points: list[str] = Field(default_factory=list)

@@ -20,6 +20,7 @@ from fpl.report import claim_checks, claim_pictures, claim_scores
 from fpl.report.claim_measure import Outcome, State
 from fpl.report.figure_series import Source, find_series
 from fpl.report.markdown import escape
+from fpl.report.spreadsheet import csv_bytes
 
 CHECKS: dict[str, Callable[..., Outcome]] = {**claim_checks.CHECKS, **claim_scores.CHECKS, **claim_pictures.CHECKS}
 # Option of any claim: cells that it is decided on, instead of the figure's.
@@ -196,8 +197,7 @@ def write_claims(folder: Path, verdicts: Sequence[Verdict], notes: Sequence[str]
     """Write `claims.md`, with what is to be known about the scale on top, and `claims.csv`."""
     head = "".join(f"{escape(note)}\n\n" for note in notes)
     write_atomic(folder / f"{NAME}.md", f"# Claims\n\n{head}{claims_markdown(verdicts)}".encode())
-    csv = claims_frame(verdicts).to_csv(index=False, lineterminator="\n")
-    write_atomic(folder / f"{NAME}.csv", csv.encode())
+    write_atomic(folder / f"{NAME}.csv", csv_bytes(claims_frame(verdicts)))
 
 
 def _figures(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, list[Verdict]]]:

@@ -40,7 +40,7 @@ class Scale:
         """From a scale file's `[scale]`."""
         shown = file.shown
         return cls(
-            str(shown.get("name", file.path.stem)),
+            file.name,
             bool(shown.get("comparable", False)),
             str(shown.get("proves", "")),
             str(shown.get("proves_not", "")),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fpl.report.pictures import UNKNOWN, Pictures, segmented
+from fpl.report.search_drawing import literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -176,7 +177,7 @@ def _errors(runs: Sequence[Pictures]) -> list[tuple[str, str]]:
 
 
 def _class_name(classes: Sequence[str], index: int) -> str:
-    return classes[index] if index < len(classes) else f"class {index}"
+    return literal(str(classes[index])) if index < len(classes) else f"class {index}"
 
 
 class _Page:
@@ -207,7 +208,7 @@ class _Page:
         for name, height in zip(names, heights, strict=True):
             places = [(LEFT + number * (width + GAP), top, width, height) for number in range(len(titles))]
             self.lines.append([self._frame(*place) for place in places])
-            self.lines[-1][0].set_ylabel(_short(name, height), fontsize=TINY, labelpad=2)
+            self.lines[-1][0].set_ylabel(literal(_short(name, height)), fontsize=TINY, labelpad=2)
             top += height + GAP
         self.end = top
         for chart, title in zip(self.lines[0], titles, strict=True):

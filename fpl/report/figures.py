@@ -17,7 +17,9 @@ from fpl.report.figure_caption import caption
 from fpl.report.figure_kinds import Kind, Paint, check_options
 from fpl.report.figure_series import Source, command, make_source, missing
 from fpl.report.lookup import look_up
+from fpl.report.markdown import escape
 from fpl.report.search_drawing import SETTINGS, WIDTH
+from fpl.report.spreadsheet import csv_bytes
 from fpl.store.read import Results
 
 FOLDER, CAPTIONS = "figures", "captions.md"
@@ -130,7 +132,7 @@ def captions(prepared: Sequence[Prepared]) -> str:
     """The captions of figures as Markdown, with what is missing."""
     parts = ["# Figures\n"]
     for item in prepared:
-        text = item.caption if item.paint is not None else f"Not drawn: {item.gap}"
+        text = item.caption if item.paint is not None else f"Not drawn: {escape(item.gap)}"
         parts.append(f"**{item.figure.figure.number}** (`{item.figure.name}`; {item.figure.about.source}). {text}\n")
     return "\n".join(parts)
 
@@ -139,9 +141,7 @@ def _files(item: Prepared) -> dict[str, bytes | None]:
     """Ending -> content; None if it cannot be drawn."""
     if item.paint is None:
         return dict.fromkeys((*METADATA, "csv"))
-    # Twelve digits hide that floats were added in another order.
-    csv = item.frame.to_csv(index=False, float_format="%.12g", lineterminator="\n").encode()
-    return {**save(item.paint), "csv": csv}
+    return {**save(item.paint), "csv": csv_bytes(item.frame, digits=12)}
 
 
 def save(paint: Paint) -> dict[str, bytes]:

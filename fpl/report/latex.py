@@ -150,10 +150,14 @@ def _paper(entry: Entry) -> str:
 
 def escape(text: str) -> str:
     """Text that LaTeX sets as it is; letters that its fonts lack lose their accents or become a question mark."""
-    return "".join(SPECIAL.get(letter) or _plain(letter) for letter in text)
+    # An empty line would end a caption; a bracket or star behind `\\\\` would be an argument of it.
+    made = "".join(SPECIAL.get(letter) or _plain(letter) for letter in " ".join(text.split()))
+    return "{}" + made if made[:1] in ("[", "*") else made
 
 
 def _plain(letter: str) -> str:
+    if unicodedata.category(letter).startswith("C"):
+        return "?"
     if ord(letter) < 0x180:
         return letter
     plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()

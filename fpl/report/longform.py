@@ -11,6 +11,7 @@ import io
 from collections.abc import Sequence
 
 from fpl.report.entry import Entry, Grid
+from fpl.report.spreadsheet import harmless
 from fpl.report.statistics import mean_interval
 
 FIELDS = (
@@ -35,13 +36,16 @@ FIELDS = (
 
 
 def longform(grids: Sequence[Grid]) -> str:
-    """All cells of all tables under the header `FIELDS`; what is not there is empty."""
+    """All cells of all tables under the header `FIELDS`; what is not there is empty.
+
+    `run_ids` has a blank between two: `frame["run_ids"].str.split()` gives lists.
+    """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(FIELDS)
     for grid in grids:
         for entry in grid.entries:
-            writer.writerow(_record(grid, entry))
+            writer.writerow(map(harmless, _record(grid, entry)))
     return stream.getvalue()
 
 

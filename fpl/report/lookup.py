@@ -63,9 +63,7 @@ def look_up(results: Results | None) -> Lookup:
 def text(record: Record, name: str) -> str:
     """A column of a run as text; empty where the run has none."""
     value = record.get(name)
-    if value is None or (isinstance(value, float) and pd.isna(value)):
-        return ""
-    return str(value)
+    return "" if value is None or value is pd.NA or value != value else str(value)
 
 
 def number(record: Record, name: str) -> float | None:

@@ -68,5 +68,5 @@ def _list(lines: Sequence[str], *, escaped: bool = False) -> str:
 
 
 def escape(text: str) -> str:
-    """Text without meaning to Markdown."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)
+    """Text without meaning to Markdown, on one line."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import io
+import keyword
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from rich.table import Table
 
 from fpl.errors import FplError
 from fpl.files import write_atomic
+from fpl.report.spreadsheet import csv_bytes
 from fpl.store.read import load_results
 from fpl.store.schema import METRICS
-from fpl.text import duration
+from fpl.text import duration, printable
 
 DEFAULT_COLUMNS = ("run_id", "data.split.fraction", "seed", "train.steps")
 
@@ -35,7 +37,8 @@ def print_results(out: Path, query: str | None, columns: str | None, csv: Path |
     results = load_results(out)
     frame = results.runs
     if frame.empty:
-        hint = "`fpl report` shows searches, `fpl tables` says what failed"
+        lost = "".join(f"{damage}\n     " for damage in results.left_out)
+        hint = f"{lost}`fpl report` shows searches, `fpl tables` says what failed"
         raise FplError("no finished run here", where=str(out), hint=hint)
     if query:
         try:
@@ -45,15 +48,14 @@ def print_results(out: Path, query: str | None, columns: str | None, csv: Path |
             raise FplError(
                 f"pandas cannot evaluate {query!r}: {error}",
                 where="--query",
-                hint="dotted names need backticks: `loss.kind` == 'fpl'; `fpl results --columns all` shows the names",
+                hint=f"{_meant(frame, query)}dotted names need backticks: `loss.kind` == 'fpl'; "
+                "`fpl results --columns all` shows the names",
             ) from None
         if not isinstance(frame, pd.DataFrame):
             raise FplError(f"{query!r} is no condition", where="--query", hint="write one: seed == 0")
     chosen = frame[_columns(frame, columns, everything=csv is not None)]
     if csv:
-        buffer = io.StringIO()
-        chosen.to_csv(buffer, index=False)
-        write_atomic(csv, buffer.getvalue().encode())
+        write_atomic(csv, csv_bytes(chosen))
         print(f"{len(chosen)} run{'s' if len(chosen) != 1 else ''} in {csv}")
         return
     console = _console()
@@ -68,15 +70,28 @@ def _columns(frame: pd.DataFrame, columns: str | None, *, everything: bool) -> l
         return list(frame.columns)
     if columns is None:
         measured = [name for name in METRICS if name.startswith("miou") and frame[name].notna().any()]
-        return [*DEFAULT_COLUMNS, *measured, "constant_miou", "train_seconds"]
+        return [*(name for name in DEFAULT_COLUMNS if name in frame), *measured, "constant_miou", "train_seconds"]
     wanted = [name.strip() for name in columns.split(",")]
     if unknown := [name for name in wanted if name not in frame]:
-        near = difflib.get_close_matches(unknown[0], frame.columns, n=5, cutoff=0.4)
-        guess = f"did you mean {', '.join(near)}? " if near else ""
+        guess = _near(frame, unknown[0])
         raise FplError(
             f"no column {', '.join(unknown)}", where="--columns", hint=f"{guess}`--columns all` shows every column"
         )
     return wanted
+
+
+def _meant(frame: pd.DataFrame, query: str) -> str:
+    """What a query may have meant by the first name in it that is no column."""
+    words = re.findall(r"[A-Za-z_][\w.]*", re.sub(r"'[^']*'|\"[^\"]*\"", "", query))
+    unknown = [word for word in words if word not in frame and not keyword.iskeyword(word)]
+    return _near(frame, unknown[0]) if unknown else ""
+
+
+def _near(frame: pd.DataFrame, name: str) -> str:
+    """The columns most like a name, those that hold something alone; empty if none is."""
+    held = list(frame.columns[frame.notna().any()])
+    near = difflib.get_close_matches(name, held, n=5, cutoff=0.4)
+    return f"did you mean {', '.join(near)}? " if near else ""
 
 
 def print_run(out: Path, run_id: str) -> None:
@@ -101,7 +116,7 @@ def print_scores(
     console.print(_table(frame))
     console.print(f"mIoU {miou:.2f} %, pixel accuracy {pixel_accuracy:.2f} %: {title}")
     if csv:
-        write_atomic(csv, frame.to_csv(index=False).encode())
+        write_atomic(csv, csv_bytes(frame))
 
 
 def _table(frame: pd.DataFrame) -> Table:
@@ -116,7 +131,9 @@ def _table(frame: pd.DataFrame) -> Table:
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return "-" if pd.isna(value) else f"{value:.2f}"
-    return "-" if value is None else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(map(_cell, value)) or "-"
+    return "-" if value is None or value is pd.NA else printable(str(value))
 
 
 def _console() -> Console:

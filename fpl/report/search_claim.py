@@ -14,6 +14,7 @@ import pandas as pd
 
 from fpl.config.layers import flatten
 from fpl.report.search_view import SearchView, StudyView, count, fraction_of, value_text
+from fpl.store.rows import read_object
 from fpl.store.search_frame import records
 
 THRESHOLD = "loss.threshold"
@@ -79,7 +80,7 @@ def checks(search: SearchView) -> list[Check]:
 
 
 def _kind(about: Mapping[str, Any]) -> str:
-    run = flatten(json.loads(about["base"]))
+    run = flatten(read_object(about["base"]))
     return json.dumps([*(str(about[key]) for key in SAME), *(str(run.get(key)) for key in SAME_RUN)])
 
 

@@ -88,6 +88,11 @@ def axes(figure: Figure, x: str, y: str) -> Axes:
     return made
 
 
+def literal(text: str) -> str:
+    """Text that is drawn as it is, whatever dollar signs stand in it: matplotlib takes two for a formula."""
+    return text.replace("$", r"\$")
+
+
 def score_colors() -> Colormap:
     """Colors from a low score to a high one: viridis without its ends, which vanish on dark or light ground."""
     import matplotlib

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fpl.config.search import Parameter
-from fpl.report.search_drawing import COLORS, GROUND, INK, MARKERS, SCORE, SOFT, axes, draw, score_colors
+from fpl.report.search_drawing import COLORS, GROUND, INK, MARKERS, SCORE, SOFT, axes, draw, literal, score_colors
 from fpl.report.search_view import short, value_text
 from fpl.store.trials import is_cell
 
@@ -150,7 +150,13 @@ def threshold_figure(name: str, frame: pd.DataFrame, joined: bool) -> str:
             if joined:
                 curve = group.groupby("threshold")["score"].mean()
                 chart.plot(curve.index, curve, color=color, linewidth=1.2, alpha=0.8)
-            look: dict[str, Any] = {"fmt": marker, "color": color, "capsize": 2, "elinewidth": 0.9, "label": str(title)}
+            look: dict[str, Any] = {
+                "fmt": marker,
+                "color": color,
+                "capsize": 2,
+                "elinewidth": 0.9,
+                "label": literal(str(title)),
+            }
             chart.errorbar(group["threshold"], group["score"], group["score_std"].fillna(0.0), **look)
             top = group.sort_values(["score", "number"], ascending=[False, True]).iloc[0]
             chart.plot(top["threshold"], top["score"], marker="o", ms=13, mfc="none", mec=color, mew=1.6, ls="none")
@@ -205,7 +211,7 @@ def _axis(chart: Axes, parameter: Parameter, which: str) -> Any:
     """Prepare an axis for a parameter; what turns its values into places there."""
     axis = chart.xaxis if which == "x" else chart.yaxis
     if parameter.choices:
-        words = [str(choice) for choice in parameter.choices]
+        words = [literal(str(choice)) for choice in parameter.choices]
         axis.set_ticks(range(len(words)), words)
         (chart.set_xlim if which == "x" else chart.set_ylim)(-0.5, len(words) - 0.5)
         return lambda values: np.array([parameter.choices.index(value) for value in values], dtype=float)
@@ -251,7 +257,7 @@ def _positions(parameter: Parameter, values: pd.Series) -> np.ndarray:
 def _ticks(parameter: Parameter) -> list[tuple[float, str]]:
     if parameter.choices:
         last = max(1, len(parameter.choices) - 1)
-        return [(number / last, str(choice)) for number, choice in enumerate(parameter.choices)]
+        return [(number / last, literal(str(choice))) for number, choice in enumerate(parameter.choices)]
     assert parameter.low is not None and parameter.high is not None
     return [(0.0, value_text(parameter.low)), (1.0, value_text(parameter.high))]
 

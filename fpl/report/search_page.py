@@ -21,6 +21,7 @@ from fpl.report.search_text import (
     searched,
 )
 from fpl.report.search_view import SearchView, StudyView, read_search
+from fpl.report.spreadsheet import csv_bytes
 from fpl.report.style import STYLE
 from fpl.store.read import Results, load_results
 
@@ -89,7 +90,7 @@ def search_extra(results: Results) -> list[Extra]:
         search = read_search(results, name)
         link = escape(name)
         if (results.folder / FOLDER / name / PAGE).exists():
-            link = f'<a href="{FOLDER}/{name}/{PAGE}">{link}</a>'
+            link = f'<a href="{FOLDER}/{link}/{PAGE}">{link}</a>'
         trials = sum(map(searched, search.studies))
         cells = [f"<td>{trials}</td>", f"<td>{escape(search.caption)}</td>"]
         cells.append(f"<td>{escape('; '.join(best_lines(search))) or '–'}</td>")
@@ -152,8 +153,7 @@ def _write_frames(target: Path, trials: pd.DataFrame, search: SearchView) -> lis
     for name, frame in frames.items():
         path = target / f"{name}.csv"
         if len(frame):
-            # Twelve digits hide that floats were added in another order.
-            write_atomic(path, frame.to_csv(index=False, float_format="%.12g", lineterminator="\n").encode())
+            write_atomic(path, csv_bytes(frame, digits=12))
         else:
             path.unlink(missing_ok=True)
     return [f"{name}.csv" for name, frame in frames.items() if len(frame)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,8 @@ from fpl.config.layers import flatten
 from fpl.config.search import DIRECTIONS, Parameter
 from fpl.report.statistics import repetition
 from fpl.store.read import Results
-from fpl.store.search_frame import FRACTION, read_space, records
+from fpl.store.rows import FRACTION, read_object, read_space
+from fpl.store.search_frame import records
 from fpl.store.trials import TrialRow, is_cell, read_trials
 
 # What tells studies of one search apart, where the label of their data does not.
@@ -64,7 +64,9 @@ class StudyView:
     def paper(self) -> pd.DataFrame:
         """Those of `complete` that are settings of the paper."""
         done = self.complete
-        return done[[is_cell(origin) for origin in done["origin"]]].reset_index(drop=True)
+        # A list of no flags would choose columns, and leave none.
+        cells = pd.Series([is_cell(origin) for origin in done["origin"]], done.index, dtype=bool)
+        return done[cells].reset_index(drop=True)
 
     @property
     def final(self) -> pd.Series | None:
@@ -151,7 +153,7 @@ def count(value: Any) -> int:
 
 def fraction_of(about: Mapping[str, Any]) -> str:
     """Labeled fraction of a study's runs, for example `1/8`."""
-    return str(flatten(json.loads(about["base"]))[FRACTION])
+    return str(flatten(read_object(about["base"]))[FRACTION])
 
 
 def _titles(about: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from fpl.errors import FplError
 from fpl.files import write_atomic
-from fpl.store.read import read_table
+from fpl.store.read import read_parts, read_table
 from fpl.store.schema import RUNS, SCHEMAS, STUDIES, TRIALS
 
 NAME = "all.parquet"
@@ -21,7 +21,8 @@ def compact(source: Path, target: Path, keep: set[str] | None = None) -> int:
     """Write each table of the store `source` as one file `TABLE/all.parquet` below `target`, sorted by run.
 
     The files hold what `load_results` gives for `source`, but for its searches: those are published by themselves
-    (`publish_searches`), and what `target` has of them stays.
+    (`publish_searches`), and what `target` has of them stays. What cannot be used of `source` is left out; its
+    `Results.warnings` name it.
 
     Args:
         source: Store with one file per run.
@@ -37,7 +38,7 @@ def compact(source: Path, target: Path, keep: set[str] | None = None) -> int:
     _check_apart(source, target)
     count = 0
     for table in sorted(SCHEMAS.keys() - {STUDIES, TRIALS}, key=lambda name: (name == RUNS, name)):
-        merged = read_table(source, table)
+        merged, _ = read_parts(source, table)
         if keep is not None:
             merged = merged.filter(pa.array([value in keep for value in merged["run_id"].to_pylist()], pa.bool_()))
         if table == RUNS:
@@ -49,7 +50,8 @@ def compact(source: Path, target: Path, keep: set[str] | None = None) -> int:
 def publish_searches(source: Path, target: Path, studies: Collection[str] | None = None) -> int:
     """Put studies and their trials from the store `source` into `TABLE/all.parquet` below `target`.
 
-    They replace those of the same id; what else `target` holds stays. The trials' runs are not taken along.
+    They replace those of the same id; what else `target` holds stays. The trials' runs are not taken along, nor is what
+    cannot be used of `source`.
 
     Args:
         source: Store with one file per trial and study.
@@ -60,13 +62,13 @@ def publish_searches(source: Path, target: Path, studies: Collection[str] | None
         Number of studies taken.
 
     Raises:
-        FplError: `source` and `target` are the same folder.
+        FplError: `source` and `target` are the same folder, or what `target` holds cannot be used and would be lost.
     """
     _check_apart(source, target)
-    held = read_table(source, STUDIES)["study"].to_pylist()
+    held = read_parts(source, STUDIES)[0]["study"].to_pylist()
     taken = {study for study in held if studies is None or study in studies}
     for table in (TRIALS, STUDIES):
-        ours = _of_studies(read_table(source, table), taken, True)
+        ours = _of_studies(read_parts(source, table)[0], taken, True)
         theirs = _of_studies(read_table(target, table), taken, False)
         order = [("study", "ascending"), *([("number", "ascending")] if table == TRIALS else [])]
         _write(target, table, pa.concat_tables([theirs, ours]).sort_by(order))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import math
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fpl.config.identity import ARITHMETIC, recipe_digest
 from fpl.config.layers import flatten
+from fpl.config.search import Parameter
 from fpl.errors import FplError
+from fpl.store.parts import DamagedError, LeftOut, files_of, open_part, read_part
 from fpl.store.pictures import decode
+from fpl.store.rows import misfit, read_object, read_space
 from fpl.store.schema import (
     CLASSES,
     EXAMPLES,
@@ -28,7 +31,7 @@ from fpl.store.schema import (
     STUDIES,
     TRIALS,
 )
-from fpl.store.search_frame import search_frame
+from fpl.store.search_frame import final_metric, records, search_frame
 
 
 class Results:
@@ -40,6 +43,7 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._left_out: dict[str, list[LeftOut]] = {}
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -48,10 +52,9 @@ class Results:
         `recipe` is what runs share whose configurations differ only in the pins to their data and weights.
         """
         raw = self._read(RUNS)
-        config = [flatten(json.loads(text)) for text in raw["config"]]
-        columns = pd.DataFrame(config, index=raw.index).drop(
-            columns="schema", errors="ignore"
-        )  # the name of `arithmetic` before
+        config = [flatten(read_object(text)) for text in raw["config"]]
+        # `schema` was the name of `arithmetic` before it covered that.
+        columns = _columns(config, raw.index).drop(columns="schema", errors="ignore")
         recipe = pd.Series([recipe_digest(flat) for flat in config], index=raw.index, name="recipe", dtype="str")
         frame = pd.concat(
             [raw[["run_id", "digest"]], recipe, columns, raw.drop(columns=["run_id", "digest", "config"])], axis=1
@@ -132,8 +135,8 @@ class Results:
 
     def warnings(self) -> list[str]:
         """What a reader of these results should know before trusting them."""
-        found = []
         frame = self.runs
+        found = [*self._disagreements(), *map(str, self.left_out)]
         if others := self.of_other_arithmetic:
             found.append(
                 f"{len(others)} runs are of another arithmetic than {ARITHMETIC}, which is this version's, and answer "
@@ -149,44 +152,119 @@ class Results:
                     )
         return found
 
+    def _disagreements(self) -> list[str]:
+        """Runs that a trial was scored by with another number than they have: older code answered one of them."""
+        metrics = self.studies.set_index("study")["metric"]
+        runs = self.runs.set_index("run_id")
+        found: dict[str, str] = {}
+        for row in records(self.trials[self.trials["study"].isin(metrics.index)]):
+            metric = metrics[row["study"]]
+            if row["state"] == "final":
+                metric = final_metric(metric)
+            for run, score in zip(row["run_ids"], row["run_scores"], strict=False):
+                held = runs[metric].get(run)
+                if held is not None and not math.isclose(score, held, rel_tol=0.0, abs_tol=1e-6):
+                    told = f"{score:.2f} in trial {row['number']} of {row['study']}, {held:.2f} in runs ({metric})"
+                    found.setdefault(run, f"{run} has two scores, of different code: {told}")
+        return list(found.values())
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """Files and rows that cannot be used, and are in no frame.
+
+        Of tables that no frame was asked of yet, the files are opened and their columns looked at, but not their rows.
+        """
+        return [found for table in SCHEMAS for found in self._left_out.get(table) or look_over(self.folder, table)]
+
     def _read(self, table: str) -> pd.DataFrame:
-        frame: pd.DataFrame = read_table(self.folder, table).to_pandas()
+        rows, self._left_out[table] = read_parts(self.folder, table)
+        frame: pd.DataFrame = rows.to_pandas()
+        for field in rows.schema:
+            # Of few values each, and so that frames can be grouped by them; statistics stay arrays.
+            if pa.types.is_list(field.type) and table != FUZZINESS:
+                frame[field.name] = pd.Series(map(hashable, rows[field.name].to_pylist()), frame.index, dtype=object)
         return frame
 
 
+def _columns(rows: Sequence[Mapping[str, Any]], index: pd.Index) -> pd.DataFrame:
+    """Configurations as columns that can be filtered and grouped by: flags without holes of another type, tuples."""
+    frame = pd.DataFrame([{key: hashable(value) for key, value in row.items()} for row in rows], index=index)
+    for name in frame:
+        there = frame[name].dropna()
+        if len(there) and all(isinstance(value, bool) for value in there):
+            frame[name] = frame[name].astype("boolean")
+    return frame
+
+
+def look_over(folder: Path, table: str) -> list[LeftOut]:
+    """Files of a table that cannot be used, as far as that shows without reading their rows."""
+    found = []
+    try:
+        paths = files_of(folder, table)
+    except DamagedError as error:
+        return [LeftOut(table, folder / table, str(error))]
+    for path in paths:
+        try:
+            open_part(path, table)
+        except FileNotFoundError:
+            continue  # gone meanwhile
+        except DamagedError as error:
+            found.append(LeftOut(table, path, str(error)))
+    return found
+
+
+def hashable(value: Any) -> Any:
+    """Lists as tuples: frames are grouped by hashable values, and compared by them."""
+    if isinstance(value, list):
+        return tuple(map(hashable, value))
+    return tuple((key, hashable(item)) for key, item in value.items()) if isinstance(value, dict) else value
+
+
+def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:
+    """All rows of one table of a store that can be used, file by file in the order of their names, and what cannot."""
+    try:
+        paths = files_of(folder, table)
+    except DamagedError as error:
+        return SCHEMAS[table].empty_table(), [LeftOut(table, folder / table, str(error))]
+    parts, left_out = [], []
+    spaces = _spaces(folder) if table == TRIALS and paths else {}
+    for path in paths:
+        part, problems = read_part(path, table)
+        if spaces:
+            part, misfits = _fitting(part, spaces)
+            problems += misfits
+        parts.append(part)
+        left_out += [LeftOut(table, path, problem) for problem in problems]
+    return pa.concat_tables(parts) if parts else SCHEMAS[table].empty_table(), left_out
+
+
+def _spaces(folder: Path) -> dict[str, dict[str, Parameter]]:
+    """Parameters of each study, by key."""
+    rows = read_parts(folder, STUDIES)[0].select(["study", "space"]).to_pylist()
+    return {row["study"]: {parameter.key: parameter for parameter in read_space(row["space"])} for row in rows}
+
+
+def _fitting(trials: pa.Table, spaces: Mapping[str, Mapping[str, Parameter]]) -> tuple[pa.Table, list[str]]:
+    """Trials without those whose settings are none of their study's, and what is wrong with these."""
+    told, right = [], []
+    for row in trials.select(["study", "number", "params"]).to_pylist():
+        what = misfit(read_object(row["params"]), spaces[row["study"]]) if row["study"] in spaces else ""
+        right.append(not what)
+        if what:
+            told.append(f"trial {row['number']} of {row['study']}: {what}")
+    return trials.filter(pa.array(right, pa.bool_())), told
+
+
 def read_table(folder: Path, table: str) -> pa.Table:
-    """All rows of one table of a store, file by file in the order of their names.
+    """All rows of one table of a store.
 
     Raises:
-        FplError: A file that is no Parquet.
+        FplError: Something of it cannot be used.
     """
-    schema = SCHEMAS[table]
-    parts = []
-    for path in sorted((folder / table).glob("*.parquet")):
-        try:
-            # Small files: threads cost more than they give.
-            part = pq.ParquetFile(path).read(use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            raise FplError(
-                f"cannot be read as Parquet: {error}", where=str(path), hint="remove the file and run it again"
-            ) from None
-        parts.append(_with_schema(part, schema))
-    return pa.concat_tables(parts) if parts else schema.empty_table()
-
-
-def _with_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A file of an older version lacks columns: they become null; extra ones are left out."""
-    columns: list[Any] = [
-        part.column(field.name).cast(field.type) if field.name in part.column_names else pa.nulls(len(part), field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
-
-
-def read_run(path: Path) -> dict[str, float]:
-    """Metrics (those that were measured, mIoU in percent) and `train_seconds` from the file of one finished run."""
-    row = _with_schema(pq.read_table(path), SCHEMAS[RUNS]).to_pylist()[0]
-    return {name: row[name] for name in (*METRICS, "train_seconds") if row[name] is not None}
+    whole, left_out = read_parts(folder, table)
+    if left_out:
+        raise left_out[0].error()
+    return whole
 
 
 def load_results(folder: Path | str) -> Results:
@@ -203,16 +281,30 @@ def load_results(folder: Path | str) -> Results:
         FplError: There is no such folder, or it holds no results.
     """
     path = Path(folder)
-    if not any(any((path / table).glob("*.parquet")) for table in (RUNS, FAILURES, STUDIES)):
+    if not has_results(path):
         if begun := sorted(folder.name for folder in path.glob("checkpoints/*/")):
             raise FplError(
                 f"no finished run yet, {len(begun)} begun: {', '.join(begun)}",
                 where=str(path),
                 hint="the same `fpl train` command continues each of them",
             )
+        others = [str(other) for other in sorted(_near(path)) if has_results(other)]
         raise FplError(
             "no results here" if path.is_dir() else "no such folder",
             where=str(path),
-            hint="name the folder that `fpl train --out` wrote",
+            hint=f"there are some in {', '.join(others)}" if others else "name the folder that `fpl train --out` wrote",
         )
     return Results(path)
+
+
+def has_results(folder: Path) -> bool:
+    """Whether a folder holds files of results, be they good or not."""
+    try:
+        return any(files_of(folder, table) for table in (RUNS, FAILURES, STUDIES))
+    except DamagedError:
+        return True
+
+
+def _near(path: Path) -> set[Path]:
+    """Folders beside one, and those where commands put results."""
+    return {other for place in (path.parent, Path("runs"), Path("results")) for other in place.glob("*/")}

@@ -19,8 +19,29 @@ METRICS = tuple(
     for choice in CHOICES
 )
 
+# Columns that no row may lack: by them it is found, counted and told apart. Any other may be missing from a file of an
+# older version, and is null then.
+KEYS: dict[str, tuple[str, ...]] = {
+    RUNS: ("run_id", "digest", "config"),
+    HISTORY: ("run_id", "step", "metric"),
+    CLASSES: ("run_id", "choice", "class_index"),
+    FUZZINESS: ("run_id", "step", "direction"),
+    EXAMPLES: ("run_id", "step", "part", "image_id", "kind", "height", "width", "data"),
+    FAILURES: ("run_id", "recipe"),
+    NOISE: ("run_id", "recipe", "repeat"),
+    STUDIES: (
+        *("study", "search", "caption", "cell", "scale", "base", "space", "seeds", "splits", "steps", "metric"),
+        *("objectives", "protocol", "sampler", "sampler_seed", "stop", "wall_seconds"),
+    ),
+    TRIALS: (
+        *("study", "number", "state", "params", "origin", "run_ids", "run_scores", "step", "steps", "values"),
+        *("device_hours", "cost"),
+    ),
+}
+
 SCHEMAS: dict[str, pa.Schema] = {
-    # One row a run; its existence says that the run is done. `config` is the canonical JSON and becomes dotted columns.
+    # One row a run, which is done when this row is there and can be read. `config` is the canonical JSON and becomes
+    # dotted columns.
     RUNS: pa.schema(
         [
             ("run_id", pa.string()),

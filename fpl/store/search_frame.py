@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,8 +10,8 @@ import pandas as pd
 from fpl.config.layers import flatten
 from fpl.config.search import Parameter
 from fpl.errors import FplError
+from fpl.store.rows import FRACTION, read_object, read_space
 
-FRACTION = "data.split.fraction"
 # What a trial takes over from its study.
 OF_STUDY = ("cell", "scale", "labeled_images", "protocol", "sampler", "sampler_seed", "stop", "metric", "device_unit")
 # What stands after the parameters.
@@ -60,33 +59,33 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 
-def read_space(text: str) -> list[Parameter]:
-    """The parameters of a study from its column `space`."""
-    return [Parameter.model_validate(item) for item in json.loads(text)]
-
-
 def whole_steps(study: Mapping[str, Any], runs: int) -> float:
     """Steps of a trial of so many runs that nothing stops."""
     return float(study["steps"]) / (int(study["seeds"]) * int(study["splits"])) * runs
 
 
+def final_metric(metric: str) -> str:
+    """What the final runs of a study are scored by, which compares its trials by `metric`: their last weights."""
+    return metric.rpartition("_")[0] + "_last"
+
+
 def _record(row: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, Any]:
-    params = json.loads(row["params"])
+    params = read_object(row["params"])
     whole = whole_steps(study, len(row["run_ids"]))
     # A run that the store had already was not trained again: what is complete has used all its steps.
     done = row["state"] in ("complete", "final")
     about = {key: study[key] for key in OF_STUDY}
     if row["state"] == "final":
         # Scored where and by what the search looked at nothing.
-        about |= {"protocol": "val", "metric": str(study["metric"]).rpartition("_")[0] + "_last"}
+        about |= {"protocol": "val", "metric": final_metric(study["metric"])}
     return {
         **about,
-        FRACTION: flatten(json.loads(study["base"])).get(FRACTION),
+        FRACTION: flatten(read_object(study["base"])).get(FRACTION),
         "objectives": ", ".join(study["objectives"]),
         **row,
         # What was stopped has trained runs to no end.
         "cost": row["cost"] if done else None,
-        "run_ids": list(row["run_ids"]),
+        "run_ids": tuple(row["run_ids"]),
         "share": 1.0 if done else row["step"] / whole if whole else 0.0,
         **params,
     }

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from fpl.store.read import read_table
+from fpl.store.parts import SUFFIX, read_part
+from fpl.store.read import read_parts
+from fpl.store.rows import read_object
 from fpl.store.schema import HISTORY, STUDIES, TRIALS
 from fpl.store.write import write_table
 from fpl.text import timestamp
@@ -90,24 +91,24 @@ def write_study(out: Path, row: Mapping[str, Any]) -> None:
 
 def read_study(out: Path, study: str) -> dict[str, Any] | None:
     """A study's row, or None."""
-    rows: list[dict[str, Any]] = read_table(out, STUDIES).to_pylist()
+    rows: list[dict[str, Any]] = read_parts(out, STUDIES)[0].to_pylist()
     return next((row for row in rows if row["study"] == study), None)
 
 
 def read_trials(out: Path, study: str) -> list[TrialRow]:
-    """The trials of a study, by number."""
+    """The trials of a study that can be used, by number."""
     known = {item.name for item in fields(TrialRow)}
     rows = []
-    for row in read_table(out, TRIALS).to_pylist():
+    for row in read_parts(out, TRIALS)[0].to_pylist():
         if row["study"] == study:
-            row["params"] = json.loads(row["params"])
+            row["params"] = read_object(row["params"])
             row["values"] = [math.nan if value is None else value for value in row["values"]]
             rows.append(TrialRow(**{name: value for name, value in row.items() if name in known}))
     return sorted(rows, key=lambda row: row.number)
 
 
 def validations(out: Path, run_id: str) -> list[tuple[int, float]]:
-    """Step and mIoU of each validation of a finished run."""
-    rows = pq.read_table(out / HISTORY / f"{run_id}.parquet")
+    """Step and mIoU of each validation of a finished run; none where its history is damaged."""
+    rows, _ = read_part(out / HISTORY / f"{run_id}{SUFFIX}", HISTORY)
     rows = rows.filter(pc.equal(rows["metric"], "miou")).sort_by("step")
     return list(zip(rows["step"].to_pylist(), rows["value"].to_pylist(), strict=True))

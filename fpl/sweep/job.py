@@ -17,7 +17,7 @@ from fpl.config.defaults import DIAGNOSE_EVERY
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError, ShortageError, shortage
-from fpl.store.read import read_run
+from fpl.store.done import read_run
 from fpl.store.write import run_path, write_failure
 from fpl.sweep.execution import Execution
 from fpl.sweep.local import BusyError, LostWorkerError, Report, StoppedError, run_local

@@ -23,6 +23,7 @@ from fpl.data.validation import ValidationSet, validated_on
 from fpl.errors import FplError, shortage
 from fpl.files import locked
 from fpl.losses import kernels
+from fpl.store.done import is_done, put_aside
 from fpl.store.write import run_path
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import Prepared, fits_in_memory, prepare
@@ -134,9 +135,12 @@ def run_local(
         folder = CheckpointFolder(places.checkpoints(prepared.run_id), say)
         with _lock(folder, workers, lock_patience):
             # Only now: another process may have finished it while this one waited.
-            if all(workers.gather(done.exists())):
+            if all(workers.gather(is_done(places.out, prepared.run_id))):
                 say(f"{prepared.run_id} is done: {done}")
             else:
+                if workers.rank == 0:
+                    for text in put_aside(places.out, prepared.run_id):
+                        say(f"warning: {text}")
                 for warning in prepared.warnings:
                     say(f"warning: {warning}")
                 say(f"{prepared.run_id}: {_headline(prepared, workers, where)}")

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from fpl.config.identity import run_id
+from fpl.store.done import run_row
 from fpl.store.schema import METRICS, NOISE
 from fpl.store.write import run_path, write_table
 from fpl.sweep.execution import Execution
@@ -50,7 +49,7 @@ def measure_noise(
         whole.results |= {f"{key} ({repeat})": result for key, result in account.results.items()}
         whole.seconds += account.seconds
         if account.done:
-            row = _row(pq.read_table(run_path(apart.out, identity)).to_pylist()[0], wanted, repeat)
+            row = _row(run_row(run_path(apart.out, identity)), wanted, repeat)
             write_table(places.out / NOISE / f"{identity}-{repeat}.parquet", NOISE, [row])
     return whole
 

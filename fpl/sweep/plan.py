@@ -211,7 +211,7 @@ def cost_models(places: Places, capacity: Capacity | None, launch: Mapping[str, 
 
 def recorded(places: Places) -> tuple[set[str], dict[str, str]]:
     """Recipes that are done, and those that failed with their reason."""
-    if not any(any((places.out / table).glob("*.parquet")) for table in (RUNS, FAILURES)):
+    if not any(any((places.out / table).glob("[!.]*.parquet")) for table in (RUNS, FAILURES)):
         return set(), {}
     # Only now: pandas is half of the time that a plan takes.
     from fpl.store.read import Results

@@ -16,7 +16,7 @@ from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.splits import Split, resolve_split
 from fpl.errors import FplError
 from fpl.models.pretrained import find_pretrained
-from fpl.store.write import run_path
+from fpl.store.done import is_done
 from fpl.sweep.places import Places
 
 # Decoded images are kept in memory when those that a run reads of a part need less than this, and that once per loader
@@ -50,7 +50,7 @@ def prepare(config: RunConfig, places: Places) -> Prepared:
     identity = run_id(config)
     found: list[str] = []
     # A run that is done is only looked up: its data have been checked.
-    if not run_path(places.out, identity).exists():
+    if not is_done(places.out, identity):
         found = check_data(config, split, images)
         check_validation_count(spec, root)
     return Prepared(config, identity, spec, root, split, images, (*warnings_of(config), *found))

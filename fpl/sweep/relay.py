@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray import tune
 
-from fpl.store.write import run_path
+from fpl.store.done import is_done
 from fpl.sweep.cluster import Cluster, Slots
 from fpl.sweep.job import Job, JobResult, Watcher, fail, finished
 from fpl.sweep.launch.group import release
@@ -135,7 +135,7 @@ class Relay(tune.Callback):  # type: ignore[misc]
             if result is None and self.losses[job.run_id] > self.max_failures:
                 died = times("its process died", self.losses[job.run_id])
                 self._end(fail(job, f"{died}: {self.reasons[job.run_id]}"))
-            elif result is not None and result.status == "stopped" and run_path(job.places.out, job.run_id).exists():
+            elif result is not None and result.status == "stopped" and is_done(job.places.out, job.run_id):
                 self.results[job.run_id] = finished(job)
 
 

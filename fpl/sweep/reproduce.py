@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fpl.config.identity import recipe_digest
+from fpl.store.done import has_failed, is_done
 from fpl.store.read import Results
-from fpl.store.write import failure_path, run_path
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, run_serially
 from fpl.sweep.places import Places
@@ -80,9 +80,9 @@ def carry_out(
     for run in wanted:
         job = Job.pinned(run.config, places, execution, EXAMPLES if run.pictured else 0)
         identity = job.run_id
-        if run_path(places.out, identity).exists():
+        if is_done(places.out, identity):
             account.before.append(identity)
-        elif failure_path(places.out, identity).exists() and not retry_failed:
+        elif has_failed(places.out, identity) and not retry_failed:
             account.failed_before.append(identity)
         else:
             (gangs if run.gang else others).append(job)

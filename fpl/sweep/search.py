@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import filelock
-import pyarrow.parquet as pq
 
 import fpl
 from fpl.config.identity import canonical
@@ -19,7 +19,9 @@ from fpl.config.search import Value
 from fpl.config.study import Study
 from fpl.errors import FplError
 from fpl.files import locked
-from fpl.store.schema import STUDIES
+from fpl.store.done import run_row
+from fpl.store.read import look_over
+from fpl.store.schema import STUDIES, TRIALS
 from fpl.store.trials import TrialRow, read_study, write_study, write_trial
 from fpl.store.write import run_path
 from fpl.sweep.cluster import Cluster, Slots, absolute, ray_session
@@ -63,6 +65,9 @@ def run_search(
     slots = Slots.of(execution)
     places = absolute(places)
     books = []
+    for table in (STUDIES, TRIALS):
+        for damage in look_over(places.out, table):
+            say(str(damage))
     with ray_session(execution.address) as cluster:
         say(f"Ray: {cluster.describe()}")
         cluster.check(slots, places)
@@ -180,9 +185,11 @@ class StudyDriver:
             max_failures=self.execution.max_failures,
             concurrency=self.execution.concurrency,
         )
-        done = [results[job.run_id].metrics for job in jobs if results[job.run_id].status == "done"]
-        if len(done) < len(jobs):
-            self.say("it did not come to its end; the same command tries again")
+        done = [results[job.run_id].metrics or {} for job in jobs if results[job.run_id].status == "done"]
+        scores = [metrics.get(self.study.final_metric, math.nan) for metrics in done]
+        if len(done) < len(jobs) or not all(map(math.isfinite, scores)):
+            why = "it did not come to its end" if len(done) < len(jobs) else f"it has no {self.study.final_metric}"
+            self.say(f"{why}; the same command tries again")
             return
         row = TrialRow(
             self.study.identity,
@@ -191,7 +198,7 @@ class StudyDriver:
             f"trial {best.number}",
             [job.run_id for job in jobs],
             state="final",
-            run_scores=[metrics[self.study.final_metric] for metrics in done if metrics is not None],
+            run_scores=scores,
             step=self.study.base.train.steps * len(jobs),
         )
         self.book.rows.append(row)
@@ -214,8 +221,7 @@ class StudyDriver:
         self.view.ended(result)
         if self.device is None and result.status == "done":
             # Of the machine that trained it, which need not be this one.
-            run = pq.read_table(run_path(self.places.out, result.run_id), columns=["device"])
-            self.device = run["device"][0].as_py()
+            self.device = run_row(run_path(self.places.out, result.run_id))["device"]
 
     def note(self, text: str) -> None:
         """A line for the user."""

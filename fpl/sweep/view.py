@@ -51,7 +51,7 @@ class View:
     def __enter__(self) -> View:
         self._began = time.monotonic()
         if self.stream.isatty():
-            console = Console(file=self.stream, highlight=False)
+            console = Console(file=self.stream, highlight=False, markup=False)
             self._live = Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True)
             self._live.start()
         return self

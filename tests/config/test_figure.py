@@ -88,7 +88,7 @@ def test_two_figures_of_one_name_are_refused(folder: Path) -> None:
         ("label = ", "lable = ", "series table4.fpl_cps.t090: unknown key lable\n  -> did you mean label?"),
         ('cells = "table4.fpl_cps.t090"\n', "", "series 1: cells: Field required"),
         ('says = "It is small."\n', "", "claim small: says: Field required"),
-        ('name = "second"', 'name = "Second One"', "figure: name: String should match"),
+        ('name = "second"', 'name = "Second One"', "figure: name: 'Second One' is no name: 1 to 100 letters"),
     ],
 )
 def test_what_is_wrong_is_named(folder: Path, old: str, new: str, expected: str) -> None:

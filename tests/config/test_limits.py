@@ -26,7 +26,7 @@ from fpl.train.runtime import prepare_torch
         ("data.unlabeled_batch=100000000", "4096"),
         ("model.head_channels=1000000000", "65536"),
         ("model.tiny_depth=100000", "1000"),
-        ("train.steps=10000000000000000000000", "1000000000"),
+        ("train.steps=1000000000000000", "1000000000"),
         ("data.num_classes=256", "255"),
         ("data.crop=[8192,8192]", "268,435,456"),
     ],

@@ -172,7 +172,7 @@ def test_wrong_changes(search: Search, changes: dict[str, Any], what: str, hint:
         ("[search]", "[seach]", "unknown key seach", "did you mean search? known here: search, space, about"),
         ("low = 0.1", "lo = 0.1", "space loss.ratio: unknown key lo", "did you mean low? known here: key, low, high,"),
         ('caption = "Which?"', "", "search: caption: Field required", ""),
-        ('"small"', '"Small search"', "search: name: String should match", ""),
+        ('"small"', '"Small search"', "search: name: 'Small search' is no name", ""),
         ("low = 0.1", "low = 0.9", "space loss.ratio: low = 0.9 must be below high = 0.9", ""),
         ("low = 0.1", "low = 1.5", "space loss.ratio: low = 1.5 must be below high = 0.9", ""),
         ("low = 0.1", "low = nan", "space loss.ratio: low = nan must be below high = 0.9", ""),

@@ -270,7 +270,8 @@ class World:
     def fail(self, name: str, reason: str, seed: int = 0) -> None:
         cell = self.cell(name)
         number = [config.seed for config in cell.configs].index(seed)
-        row = {"run_id": f"failed-{name}-{seed}", "recipe": cell.recipes[number], "seed": seed, "reason": reason}
+        run_id = f"failed-{name}-{seed}".replace(".", "-")
+        row = {"run_id": run_id, "recipe": cell.recipes[number], "seed": seed, "reason": reason}
         write_failure(self.out, {**row, "log": f"logs/{name}.txt", "failed_at": "2026-01-01T00:00:00+00:00"})
 
     def repeat(self, recipe: str, values: Mapping[int, float]) -> None:

@@ -13,7 +13,7 @@ import fpl
 from fpl.config.identity import ARITHMETIC
 from fpl.errors import FplError
 from fpl.report.results import print_results
-from fpl.store.read import read_run
+from fpl.store.done import read_run
 from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS
 from fpl.store.write import run_path, write_run, write_table
 
@@ -101,10 +101,6 @@ def test_errors_name_the_place(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "begun-run").mkdir(parents=True)
     with pytest.raises(FplError, match="no finished run yet, 1 begun: begun-run"):
         fpl.load_results(tmp_path)
-    add(tmp_path, "a")
-    (tmp_path / RUNS / "broken.parquet").write_bytes(b"PAR1")
-    with pytest.raises(FplError, match=r"broken\.parquet"):
-        _ = fpl.load_results(tmp_path).runs
 
 
 def test_unknown_column_is_refused(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_search_is_a_frame(out: Path) -> None:
     # Steps used of 100: stopped at 20, failed at 50, unfinished at 30.
     assert list(frame["share"]) == [1, 1, 1, 1, 1, 0.2, 0.5, 1, 0.3, 1, 1, 1]
     assert frame.loc[6, "reason"] == "the loss is no <number>" and pd.isna(frame.loc[6, "score"])
-    assert frame.loc[4, "run_ids"] == ["demo-aaaa0001-run-4-0"]
+    assert frame.loc[4, "run_ids"] == ("demo-aaaa0001-run-4-0",)
 
 
 def test_what_the_store_answered_has_used_all_its_steps(tmp_path: Path) -> None:

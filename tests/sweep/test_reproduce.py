@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from fpl import load_results
@@ -15,7 +16,8 @@ from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.compact import compact, compare
 from fpl.store.read import Results
-from fpl.store.write import failure_path, run_path
+from fpl.store.schema import RUNS
+from fpl.store.write import failure_path, run_path, write_table
 from fpl.sweep.execution import Execution
 from fpl.sweep.inputs import make_inputs
 from fpl.sweep.job import Job, JobResult, run_job
@@ -54,6 +56,29 @@ def test_a_run_in_the_store_is_never_trained_again(config: RunConfig, places: Pl
     assert run_path(places.out, first.done[0]).stat().st_mtime_ns == written
     third = reproduce(runs, places)
     assert sorted(third.before) == sorted(second.done) and not third.results
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "another run's", "folder"])
+def test_a_run_whose_row_cannot_be_read_is_trained_again(config: RunConfig, places: Places, damage: str) -> None:
+    run = wanted(config)
+    (identity,) = reproduce([run], places).done
+    path, miou = run_path(places.out, identity), load_results(places.out).runs["miou_whole_best"].item()
+    content = path.read_bytes()
+    if damage == "folder":
+        path.unlink()
+        path.mkdir()
+    elif damage == "another run's":
+        (row,) = pq.read_table(path).to_pylist()
+        write_table(path, RUNS, [{**row, "run_id": "another"}])
+    else:
+        path.write_bytes(content[: len(content) // 2] if damage == "half" else b"")
+    # The table and whoever trains agree on what is done.
+    assert len(Results(places.out).runs) == 0
+    again = reproduce([run], places)
+    assert not again.before and again.done == [identity]
+    assert load_results(places.out).runs["miou_whole_best"].item() == miou
+    assert path.with_name(f"{path.name}.damaged").exists() and not Results(places.out).left_out
+    assert "put aside as" in (places.out / "logs" / f"{identity}.log").read_text()
 
 
 def test_the_store_answers_by_recipe(config: RunConfig, places: Places) -> None:

@@ -1,0 +1,76 @@
+"""Whether a run is done, and what it reached, from the files of that run alone. Needs no pandas."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from fpl.store.parts import SUFFIX, LeftOut, read_part
+from fpl.store.schema import CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, METRICS, RUNS
+from fpl.store.write import failure_path, run_path
+
+# Tables with a file per run.
+OF_ONE_RUN = (HISTORY, CLASSES, FUZZINESS, EXAMPLES, FAILURES, RUNS)
+
+
+def run_row(path: Path) -> dict[str, Any]:
+    """The row of one finished run from its file.
+
+    Raises:
+        FplError: There is none, or none that can be used.
+    """
+    part, problems = read_part(path, RUNS)
+    if problems or not len(part):
+        raise LeftOut(RUNS, path, problems[0] if problems else "is not there").error()
+    row: dict[str, Any] = part.to_pylist()[0]
+    return row
+
+
+def read_run(path: Path) -> dict[str, float]:
+    """Metrics (those that were measured, mIoU in percent) and `train_seconds` from the file of one finished run.
+
+    Raises:
+        FplError: There is none, or none that can be used.
+    """
+    row = run_row(path)
+    return {name: row[name] for name in (*METRICS, "train_seconds") if row[name] is not None}
+
+
+def is_done(out: Path, run_id: str) -> bool:
+    """Whether a run is done: its row is there and can be read. Everybody who asks, asks here.
+
+    An empty file, a damaged one, or one with the row of another run is no run that is done.
+    """
+    return len(read_part(run_path(out, run_id), RUNS)[0]) > 0
+
+
+def has_failed(out: Path, run_id: str) -> bool:
+    """Whether a run ended with an error when it was tried last."""
+    return len(read_part(failure_path(out, run_id), FAILURES)[0]) > 0
+
+
+def put_aside(out: Path, run_id: str) -> list[str]:
+    """Rename what is damaged of a run that is to be trained, so that it is neither in the way nor lost.
+
+    Returns:
+        What was renamed, and why, for the user.
+
+    Raises:
+        FplError: A file that this user or this disk cannot read: it may be as good as any.
+    """
+    told = []
+    for table in OF_ONE_RUN:
+        path = out / table / f"{run_id}{SUFFIX}"
+        problems = read_part(path, table)[1]
+        if not problems:
+            continue
+        damage = LeftOut(table, path, problems[0])
+        if damage.unreadable:
+            raise damage.error()
+        names = (path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else "")) for number in count(1))
+        aside = next(name for name in names if not os.path.lexists(name))
+        path.rename(aside)
+        told.append(f"{path}: {problems[0]}: put aside as {aside.name}")
+    return told

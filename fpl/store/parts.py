@@ -1,0 +1,265 @@
+"""One Parquet file of the store: its rows under today's schema, and what of it cannot be used.
+
+Files come from older versions, other machines, full disks and strangers. What cannot be used is left out and named;
+everything else is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fpl.errors import FplError
+from fpl.names import is_name
+from fpl.store.rows import SINGLY, problem_of
+from fpl.store.schema import FAILURES, KEYS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.text import REPLACEMENT, UNPRINTABLE, printable
+
+SUFFIX = ".parquet"
+UNREADABLE = "cannot be read: "
+# The file of a table that is not one per run: what is published.
+ALL = "all"
+# Tables whose files hold a row at least.
+NEVER_EMPTY = (RUNS, FAILURES, NOISE, STUDIES, TRIALS)
+# So many rows of a kind are named, and no more.
+SHOWN = 3
+
+HINTS = {
+    RUNS: "the run counts as not done: its `fpl train` or `fpl reproduce` puts this file aside and trains it again",
+    FAILURES: "it only said that a run failed, and why: remove it",
+    NOISE: "remove it, then `fpl reproduce noise` measures it again",
+    STUDIES: "the same `fpl search` writes it again",
+    TRIALS: "remove it, then the same `fpl search` tries the setting again; runs that are done are not repeated",
+}
+OF_A_RUN = (
+    "the run is done and its scores stand; to get this back, remove the run's file in runs/ too, and the same command "
+    "trains it again"
+)
+PUBLISHED = "it was published: take it from version control, or publish it again with the command that made it"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Something in a store that cannot be shown.
+
+    Attributes:
+        table: Whose it is.
+        path: The file, or the folder of the table.
+        what: What is wrong.
+    """
+
+    table: str
+    path: Path
+    what: str
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether it is the system that does not let it be read: it may be as good as any."""
+        return self.what.startswith(UNREADABLE)
+
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        if self.unreadable:
+            return "mend its permissions, or the disk"
+        return PUBLISHED if self.path.stem == ALL else HINTS.get(self.table, OF_A_RUN)
+
+    def __str__(self) -> str:
+        return printable(f"left out: {self.path}: {self.what}; {self.hint}")
+
+    def error(self) -> FplError:
+        """The same for whoever can do nothing without it."""
+        return FplError(printable(self.what), where=printable(str(self.path)), hint=self.hint)
+
+
+class DamagedError(Exception):
+    """A whole file that cannot be used; the message says why."""
+
+
+def files_of(folder: Path, table: str) -> list[Path]:
+    """Files of a table in the order of their names, hidden ones left out; none where there is no such folder.
+
+    Raises:
+        DamagedError: The folder cannot be listed.
+    """
+    try:
+        found = [path for path in (folder / table).iterdir() if path.suffix == SUFFIX]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DamagedError(f"{UNREADABLE}{error.strerror}") from None
+    return sorted(path for path in found if not path.name.startswith("."))
+
+
+def read_part(path: Path, table: str) -> tuple[pa.Table, list[str]]:
+    """The rows of one file that can be used, all columns of the schema, and what is wrong with the others."""
+    schema = SCHEMAS[table]
+    try:
+        part = _under_schema(open_part(path, table), schema)
+    except FileNotFoundError:
+        return schema.empty_table(), []  # the record of a failure goes when its run succeeds
+    except DamagedError as error:
+        return schema.empty_table(), [str(error)]
+    return _usable(part, table, path.stem)
+
+
+def open_part(path: Path, table: str) -> pq.ParquetFile:
+    """A file whose columns are those of a table; of its rows nothing is read.
+
+    Raises:
+        DamagedError: It is none.
+        FileNotFoundError: It is gone.
+    """
+    try:
+        if path.is_dir():
+            raise DamagedError("is a folder, no file")
+        if path.exists() and not path.is_file():
+            raise DamagedError("is no ordinary file")
+        content = path.read_bytes()
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise DamagedError("is a link to nothing") from None
+        raise
+    except OSError as error:
+        raise DamagedError(f"{UNREADABLE}{error.strerror}") from None
+    if not content:
+        raise DamagedError("is empty, zero bytes")
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        found, rows = file.schema_arrow, file.metadata.num_rows
+    except Exception as error:
+        # The reader of bytes from anywhere raises almost anything: ArrowException, OSError, UnicodeDecodeError ...
+        raise DamagedError(f"is no Parquet file, or a damaged one: {_first_line(error)}") from None
+    if problem := _drift(found, table):
+        raise DamagedError(problem)
+    if not rows and table in NEVER_EMPTY:
+        raise DamagedError("holds no row")
+    return file
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
+
+
+def _drift(found: pa.Schema, table: str) -> str:
+    """How the columns of a file differ from those of a table so that it cannot be read as one; empty if not."""
+    schema = SCHEMAS[table]
+    if not set(found.names) & set(schema.names):
+        return f"is a Parquet file of something else, with the columns {', '.join(found.names[:8]) or '(none)'}"
+    if lacking := [name for name in KEYS[table] if name not in found.names]:
+        return f"lacks the column{'s' if len(lacking) > 1 else ''} {', '.join(lacking)}"
+    for field in schema:
+        if found.names.count(field.name) > 1:
+            return f"has the column {field.name} twice"
+        if field.name in found.names and not _fits(kind := found.field(field.name).type, field.type):
+            return f"column {field.name} is {kind}, not {field.type}"
+    return ""
+
+
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of a type are those of another, perhaps stored otherwise."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_null(found):
+        return True
+    if pa.types.is_list(wanted):
+        lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+        return any(test(found) for test in lists) and _fits(found.value_type, wanted.value_type)
+    if pa.types.is_string(wanted):
+        return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
+    if pa.types.is_binary(wanted):
+        return bool(pa.types.is_binary(found) or pa.types.is_large_binary(found))
+    whole = bool(pa.types.is_integer(found))
+    return whole or (pa.types.is_floating(wanted) and bool(pa.types.is_floating(found)))
+
+
+def _under_schema(file: pq.ParquetFile, schema: pa.Schema) -> pa.Table:
+    """All columns of a schema; those that a file of an older version lacks are null, others are not read."""
+    try:
+        # Small files: threads cost more than they give.
+        part = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names], use_threads=False)
+        columns: dict[str, Any] = {
+            field.name: _clean(part.column(field.name).cast(field.type))
+            if field.name in part.column_names
+            else pa.nulls(len(part), field.type)
+            for field in schema
+        }
+        whole = pa.table(columns, schema=schema)
+        whole.validate(full=True)
+    except Exception as error:
+        # As above.
+        raise DamagedError(f"holds what cannot be read as this table: {_first_line(error)}") from None
+    return whole
+
+
+def _clean(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text without what a terminal would obey; anything else as it is."""
+    kind = column.type
+    texts = pc.list_flatten(column) if pa.types.is_list(kind) else column
+    if not pa.types.is_string(texts.type):
+        return column
+    texts.validate(full=True)
+    if not pc.any(pc.match_substring_regex(texts, UNPRINTABLE)).as_py():
+        return column
+    if texts is column:
+        return pc.replace_substring_regex(column, UNPRINTABLE, REPLACEMENT)
+    rows = [None if row is None else [item and printable(item) for item in row] for row in column.to_pylist()]
+    return pa.chunked_array([pa.array(rows, kind)])
+
+
+def _usable(part: pa.Table, table: str, stem: str) -> tuple[pa.Table, list[str]]:
+    """The rows that can be used, and what is wrong with the others: each problem once, with the first of its rows."""
+    problems: dict[str, list[str]] = {}
+    right = []
+    for number, what in enumerate(_problems(part, table, stem)):
+        right.append(not what)
+        if what:
+            problems.setdefault(what, []).append(_label(part, number))
+    if all(right):
+        return part, []
+    told = []
+    for what, labels in problems.items():
+        more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+        rows = f"{', '.join(dict.fromkeys(labels[:SHOWN]))}{more}: " if len(part) > 1 else ""
+        told.append(f"{rows}{what}")
+    return part.filter(pa.array(right, pa.bool_())), told
+
+
+def _problems(part: pa.Table, table: str, stem: str) -> list[str]:
+    """Per row what is wrong with it; empty if nothing is."""
+    found = [problem_of(table, row) for row in part.to_pylist()] if table in SINGLY else _without_keys(part, table)
+    if "run_id" not in KEYS[table]:
+        return found
+    # A file of a run holds that run alone; those of repetitions are called by their number too.
+    alone = stem != ALL and table != NOISE
+    ids = part["run_id"]
+    wrong = {
+        name: f"a row of another run, {name}" if is_name(name) else f"run_id {name!r} is no name"
+        for name in ids.unique().to_pylist()
+        if name is not None and (not is_name(name) or (alone and name != stem))
+    }
+    if wrong:
+        found = [what or wrong.get(name, "") for what, name in zip(found, ids.to_pylist(), strict=True)]
+    return found
+
+
+def _without_keys(part: pa.Table, table: str) -> list[str]:
+    found = [""] * len(part)
+    for name in KEYS[table]:
+        if part[name].null_count:
+            nulls = part[name].is_null().to_pylist()
+            found = [what or f"no {name}" * null for what, null in zip(found, nulls, strict=True)]
+    return found
+
+
+def _label(part: pa.Table, number: int) -> str:
+    """What a row is called where it is named."""
+    keys = ("study", "number") if "study" in part.column_names else ("run_id",)
+    values = [part[key][number].as_py() for key in keys if key in part.column_names]
+    return " ".join(map(str, values)) if is_name(values[0]) else f"row {number + 1}"

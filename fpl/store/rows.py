@@ -1,0 +1,154 @@
+"""What is wrong with rows of the store: names that are none, JSON that is none, settings outside of their search.
+
+A row that is wrong blocks nothing but itself: `fpl.store.parts` leaves it out and says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from pydantic import ValidationError
+
+from fpl.config.layers import flatten
+from fpl.config.search import DIRECTIONS, Parameter
+from fpl.names import is_name
+from fpl.store.pictures import KINDS, decode
+from fpl.store.schema import EXAMPLES, FAILURES, KEYS, METRICS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.text import printable_tree
+
+Row = Mapping[str, Any]
+FRACTION = "data.split.fraction"
+STATES = ("running", "complete", "pruned", "failed", "final")
+# Columns of `Results.runs` that no key of a configuration may be called.
+_TAKEN = {*SCHEMAS[RUNS].names, "recipe"}
+
+
+def problem_of(table: str, row: Row) -> str:
+    """What is wrong with a row of a table; empty if nothing is."""
+    nulls = [name for name in KEYS[table] if row[name] is None]
+    if nulls:
+        return f"no {', '.join(nulls)}"
+    try:
+        for name in ("run_id", "study", "search"):
+            if name in KEYS[table]:
+                _check_name(name, row[name])
+        if table in _CHECKS:
+            _CHECKS[table](row)
+    except ValidationError as error:
+        return f"a parameter of its space is none: {error.errors()[0]['msg']}"
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def read_json(text: str) -> Any:
+    """What a JSON text holds, without characters that a terminal would obey.
+
+    Raises:
+        ValueError: It is no JSON, or is nested too deeply.
+    """
+    try:
+        return printable_tree(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """The object that a JSON text holds.
+
+    Raises:
+        ValueError: It holds none.
+    """
+    found = read_json(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"JSON of a {type(found).__name__} where an object should be")
+    return found
+
+
+def read_space(text: str) -> list[Parameter]:
+    """The parameters of a study from its column `space`.
+
+    Raises:
+        ValueError: They are none.
+    """
+    items = read_json(text)
+    if not isinstance(items, list) or not items:
+        raise ValueError("a space without parameters")
+    return [Parameter.model_validate(item) for item in items]
+
+
+def misfit(params: Mapping[str, Any], space: Mapping[str, Parameter]) -> str:
+    """Why the parameters of a trial do not belong to a study; empty if they do."""
+    for key, value in params.items():
+        if key not in space:
+            return f"{key} is no parameter of its study"
+        if not space[key].allows(value):
+            return f"{key} = {value!r} lies outside of its study"
+    return ""
+
+
+def _check_name(column: str, value: str) -> None:
+    if not is_name(value):
+        raise ValueError(f"{column} {value!r} is no name")
+
+
+def _check_run(row: Row) -> None:
+    if clash := sorted(_TAKEN & flatten(read_object(row["config"])).keys()):
+        raise ValueError(f"its configuration has a key {clash[0]}, which is a column of the table")
+
+
+def _check_picture(row: Row) -> None:
+    if row["kind"] not in KINDS:
+        raise ValueError(f"no kind of picture {row['kind']!r}")
+    try:
+        decode(row["kind"], row["height"], row["width"], row["data"])
+    except ValueError:
+        size = f"{row['height']} x {row['width']}"
+        raise ValueError(f"{len(row['data'])} bytes are no picture {row['kind']} of {size}") from None
+
+
+def _check_study(row: Row) -> None:
+    read_space(row["space"])
+    fraction = flatten(read_object(row["base"])).get(FRACTION)
+    try:
+        Fraction(str(fraction))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"its runs have no {FRACTION}, but {fraction!r}") from None
+    if row["metric"] not in METRICS:
+        raise ValueError(f"metric {row['metric']!r} is none")
+    if row["objectives"][:1] != ["miou"] or not set(row["objectives"]) <= DIRECTIONS.keys():
+        raise ValueError(f"objectives {row['objectives']} are none")
+    if min(row["seeds"], row["splits"], row["steps"]) < 1:
+        raise ValueError("fewer than one seed, split or step")
+
+
+def _check_trial(row: Row) -> None:
+    read_object(row["params"])
+    for name in row["run_ids"]:
+        _check_name("run", name)
+    if row["state"] not in STATES:
+        raise ValueError(f"state {row['state']!r} is none")
+    if len(row["steps"]) != len(row["values"]) or None in row["steps"]:
+        raise ValueError(f"{len(row['steps'])} steps of {len(row['values'])} reports")
+    if len(row["run_scores"]) > len(row["run_ids"]) or None in row["run_scores"]:
+        raise ValueError(f"{len(row['run_scores'])} scores of {len(row['run_ids'])} runs")
+    if row["state"] in ("complete", "final"):
+        scores = [*row["run_scores"], row["score"], row["cost"]]
+        if not row["run_scores"] or not all(value is not None and math.isfinite(value) for value in scores):
+            raise ValueError(f"{row['state']}, but a score or cost of it is no number")
+
+
+_CHECKS: dict[str, Callable[[Row], None]] = {
+    RUNS: _check_run,
+    EXAMPLES: _check_picture,
+    STUDIES: _check_study,
+    TRIALS: _check_trial,
+}
+# Tables whose rows are looked at one by one; of the others, which have thousands a run, the keys alone.
+SINGLY = (RUNS, FAILURES, NOISE, STUDIES, TRIALS, EXAMPLES)
