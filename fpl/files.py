@@ -32,6 +32,14 @@ def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object]) -> N
     sync_folder(path.parent)
 
 
+def write_changed(path: Path, content: bytes) -> bool:
+    """`write_atomic`, unless the file holds just that; whether it was written."""
+    if path.is_file() and path.read_bytes() == content:
+        return False
+    write_atomic(path, content)
+    return True
+
+
 def sync_folder(folder: Path) -> None:
     """Make the renames inside a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,6 +1,11 @@
-"""Defaults of how runs are carried out, which the command line and the training loop share."""
+"""What the command line shares with the modules behind it, and needs before it loads any of them."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 # Steps between diagnostics of the pixel loss: they cost less than 2 % of a step (`benchmarks/diagnostics.py`).
 DIAGNOSE_EVERY = 50
+
+# Which rows of the tables: those that the paper measured, or the suite's own (controls) too.
+Rows = Literal["paper", "all"]

@@ -33,6 +33,7 @@ class Summary:
         paper: Signs of the paper's, of the same comparisons.
         warnings: What a reader of the whole store should know.
         wall_seconds: How long the command that ran them took; None if unknown.
+        notes: What else is to be said: rows that are left out.
     """
 
     scale: Scale
@@ -45,11 +46,12 @@ class Summary:
     paper: SignTest
     warnings: tuple[str, ...] = ()
     wall_seconds: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
         """The summary in sentences."""
-        return [self.runs_line, self.test_line]
+        return [self.runs_line, self.test_line, *self.notes]
 
     @property
     def runs_line(self) -> str:

@@ -19,6 +19,27 @@ METRICS = tuple(
     for choice in CHOICES
 )
 
+# Columns that say when, where and by what something was made. All others are its results: two runs are equal when
+# those are.
+CIRCUMSTANCES: dict[str, tuple[str, ...]] = {
+    RUNS: (
+        "train_seconds",
+        "finished_at",
+        "device",
+        "workers",
+        "threads",
+        "fpl_version",
+        "commit",
+        "python",
+        "torch",
+        "cuda",
+    ),
+    FAILURES: ("log", "failed_at"),
+    NOISE: ("device", "threads", "finished_at"),
+    STUDIES: ("device", "wall_seconds", "updated_at", "fpl_version"),
+    TRIALS: ("device_hours", "cost", "started_at", "updated_at"),
+}
+
 SCHEMAS: dict[str, pa.Schema] = {
     # One row a run; its existence says that the run is done. `config` is the canonical JSON and becomes dotted columns.
     RUNS: pa.schema(

@@ -35,6 +35,13 @@ class Account:
     failed_before: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
+    def add(self, other: Account) -> None:
+        """Take over what another call found and did."""
+        self.before += other.before
+        self.results |= other.results
+        self.failed_before += other.failed_before
+        self.seconds += other.seconds
+
     @property
     def done(self) -> list[str]:
         """Ids of all runs that are in the store."""
@@ -59,6 +66,7 @@ def carry_out(
     estimate: Callable[[Wanted], float],
     retry_failed: bool = False,
     say: Callable[[str], None] = print,
+    after: Callable[[], None] | None = None,
 ) -> Account:
     """Train every wanted run that the store lacks.
 
@@ -69,6 +77,7 @@ def carry_out(
         estimate: Expected seconds of a run, for the time left.
         retry_failed: Try runs again that failed in an earlier call.
         say: Takes lines for the user.
+        after: Called in this process whenever a run is over; the next one waits for it.
 
     Raises:
         FplError: An input is missing, or the runs ask for more than there is.
@@ -97,7 +106,7 @@ def carry_out(
         jobs.sort(key=lambda job: -estimates[job.run_id])
     steps = {job.run_id: int(job.config["train"]["steps"]) for job in [*gangs, *others]}
     began = time.monotonic()
-    with View(estimates, steps, before=len(account.before)) as view:
+    with View(estimates, steps, before=len(account.before), after=after) as view:
         if execution.local:
             account.results = run_serially([*gangs, *others], view)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TextIO
@@ -37,12 +37,14 @@ class View:
         steps: Run id -> steps of the run.
         before: Runs of the campaign that were done before.
         stream: Where to write.
+        after: Called whenever a run is over.
     """
 
     estimates: Mapping[str, float]
     steps: Mapping[str, int]
     before: int = 0
     stream: TextIO = field(default_factory=lambda: sys.stderr)
+    after: Callable[[], None] | None = None
     _began: float = field(default_factory=time.monotonic)
     _running: dict[str, _Running] = field(default_factory=dict)
     _ended: dict[str, JobResult] = field(default_factory=dict)
@@ -83,6 +85,8 @@ class View:
         if running is not None and result.status == "done":
             words.append(f"{time.monotonic() - running.began:.0f} s")
         self._line("  ".join([*words, self._left()]).rstrip())
+        if self.after is not None:
+            self.after()
 
     def note(self, text: str) -> None:
         """A line that stays."""

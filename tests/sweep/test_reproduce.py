@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from fpl.store.compact import compact, compare
 
 from fpl import load_results
 from fpl.config.compose import validate
@@ -13,7 +14,6 @@ from fpl.config.figure import load_figures
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
-from fpl.store.compact import compact, compare
 from fpl.store.read import Results
 from fpl.store.write import failure_path, run_path
 from fpl.sweep.execution import Execution
