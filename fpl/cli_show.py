@@ -55,13 +55,14 @@ class Asked:
         return load_shown(self.experiments, self.scale, results, names, self.seeds, rows, overrides)
 
 
-def write_own(asked: Asked, out: Path, *, draw: bool = True) -> Written:
-    """Write what a store shows into its folder."""
+def write_own(asked: Asked, out: Path, *, shown: Shown | None = None, draw: bool = True) -> Written:
+    """Write what a store shows into its folder; `shown` if that is known."""
     from fpl.cli_report import on_all_cores
     from fpl.report.folder import write_report
     from fpl.store.read import Results
 
-    return write_report(out, asked.shown(Results(out)), asked.experiments, draw=draw, run=on_all_cores)
+    shown = shown or asked.shown(Results(out))
+    return write_report(out, shown, asked.experiments, draw=draw, run=on_all_cores)
 
 
 def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> None:
@@ -83,7 +84,8 @@ def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> Non
     if published.resolve() != out.resolve():
         for line in compare_lines(store, Results(published)):
             print(line)
-    print(f"tables, figures and page in {out}: open {write_own(asked, out).page}")
+    whole = asked.shown(store) if asked.names or asked.overrides else shown
+    print(f"tables, figures and page in {out}: open {write_own(asked, out, shown=whole).page}")
     if publish is not None:
         print(_publish(asked, account, out, publish))
 

@@ -9,12 +9,10 @@ import numpy as np
 
 from fpl.config.methods import AelConfig
 from fpl.config.schema import RunConfig
-from fpl.data.batches import Order
 from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Images, read_size
 from fpl.data.spec import IGNORE, DatasetSpec, data_version
 from fpl.data.splits import Split, check_split
-from fpl.data.validation import check_validation_files
 from fpl.errors import FplError
 
 # Labeled images are all decoded where they have fewer pixels together (a few seconds); else those of the first batch.
@@ -42,6 +40,10 @@ def check_data(
     Raises:
         FplError: The first thing that is wrong, with its file.
     """
+    # Only now: they load all that trains, and data are checked for runs that are not done.
+    from fpl.data.batches import Order
+    from fpl.data.validation import check_validation_files
+
     spec, root = images.spec, images.root
     ids = spec.list_ids(root, "val") if validation_ids is None else list(validation_ids)
     check_split(split, root=root, validation_ids=ids)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fpl.store.publish import publish_runs
 
 from fpl.store.pictures import KINDS, decode, encode
+from fpl.store.publish import publish_runs
 from fpl.store.read import Results
 from fpl.store.schema import EXAMPLES, RUNS
 from fpl.store.write import write_run

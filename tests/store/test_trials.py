@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fpl.store.publish import publish_runs, publish_searches
 
 import fpl
 from fpl.config.search import Parameter
 from fpl.errors import FplError
 from fpl.report.results import print_results
+from fpl.store.publish import publish_runs, publish_searches
 from fpl.store.read import Results
 from fpl.store.trials import TrialRow, read_study, read_trials, write_trial
 from fpl.store.write import write_run
