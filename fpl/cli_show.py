@@ -51,7 +51,7 @@ class Asked:
 
         names, overrides = (self.names, self.overrides) if part else ((), ())
         # The paper's rows are there anyway, and so are others that have results.
-        rows = "all" if self.rows == "all" else None
+        rows: Rows | None = "all" if self.rows == "all" else None
         return load_shown(self.experiments, self.scale, results, names, self.seeds, rows, overrides)
 
 

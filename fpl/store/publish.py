@@ -185,8 +185,8 @@ def difference(ours: pd.DataFrame, theirs: pd.DataFrame) -> Difference:
     if differ.empty:
         return Difference(len(both), differ)
     points = (first - second)[[name for name in METRICS if name.startswith("miou")]].abs().max(axis=1).fillna(0.0)
-    worst = points[~equal].idxmax()
-    return Difference(len(both), differ, float(points[worst]), str(both.loc[worst, "run_id_ours"]))
+    worst = int(points.where(~equal, -1.0).to_numpy().argmax())
+    return Difference(len(both), differ, float(points.iloc[worst]), str(both["run_id_ours"].iloc[worst]))
 
 
 def _latest(frame: pd.DataFrame) -> pd.DataFrame:

@@ -135,7 +135,7 @@ def test_inputs_are_made_once(config: RunConfig, places: Places, tmp_path: Path)
     assert len(said) == 1
 
 
-@pytest.mark.parametrize("columns", [60, 80, 200])
+@pytest.mark.parametrize("columns", [70, 80, 200])
 def test_lines_of_the_view_fit_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     name = "synthetic_city-cps-cutmix-fpl-tiny-every-nth-1_16-s0-879315a6"
