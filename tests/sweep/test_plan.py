@@ -177,7 +177,7 @@ def test_what_reproduce_makes_itself_blocks_nothing(campaign: Campaign, tmp_path
 def test_lists_that_no_rule_gives_block(experiments: Path, places: Places, tmp_path: Path) -> None:
     folders = Places(places.out, places.data_root, tmp_path / "splits")
     overrides = ["data.split.family=imported", "data.split.fraction=7"]
-    imported = load_campaign(experiments, "test", overrides=overrides)
+    imported = load_campaign(experiments, "test", rows="all", overrides=overrides)
     plan = make_plan(imported, folders)
     (reason,) = plan.obstacles
     assert len(plan.blocked) == RUNS and "no split file labeled.txt for fraction 7" in reason
