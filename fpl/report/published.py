@@ -57,7 +57,7 @@ def _inputs(frame: pd.DataFrame) -> Iterator[str]:
     differ = [
         name for name in names if (other[f"{name}_ours"].astype(str) != other[f"{name}_theirs"].astype(str)).any()
     ]
-    yield f"{len(other)} of them were trained on other inputs: {', '.join(differ) or 'their ids differ'}"
+    yield f"{len(other)} of them: trained on other inputs: {', '.join(differ) or 'their ids differ'}"
 
 
 def _recorded(frame: pd.DataFrame) -> Iterator[str]:
