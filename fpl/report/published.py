@@ -27,8 +27,8 @@ def compare_lines(results: Results, published: Results) -> list[str]:
     if found.differ.empty:
         return [line]
     count = len(found.differ)
-    how = f"{count} differ{'s' * (count == 1)}, by up to {found.points:.2f} points of mIoU ({found.run_id})"
-    return [f"{line}; {how}", *explain_difference(found, results.folder, published.folder)]
+    how = f"{count} differ{'s' * (count == 1)}, by up to {found.points:.2f} points of mIoU"
+    return [f"{line}; {how}", f"  most: {found.run_id}", *explain_difference(found, results.folder, published.folder)]
 
 
 def explain_difference(found: Difference, ours: Path, theirs: Path) -> list[str]:
@@ -54,10 +54,13 @@ def _inputs(frame: pd.DataFrame) -> Iterator[str]:
     if other.empty:
         return
     names = [name.removesuffix("_ours") for name in other.columns if "." in name and name.endswith("_ours")]
-    differ = [
-        name for name in names if (other[f"{name}_ours"].astype(str) != other[f"{name}_theirs"].astype(str)).any()
-    ]
+    differ = [name for name in names if _differ(other[f"{name}_ours"], other[f"{name}_theirs"])]
     yield f"{len(other)} of them: trained on other inputs: {', '.join(differ) or 'their ids differ'}"
+
+
+def _differ(ours: pd.Series, theirs: pd.Series) -> bool:
+    """Whether two columns differ anywhere; what neither run has does not."""
+    return bool((~(ours.isna() & theirs.isna()) & (ours.astype(str) != theirs.astype(str))).any())
 
 
 def _recorded(frame: pd.DataFrame) -> Iterator[str]:
