@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?= data
 SCALE ?= mini
+ROWS ?= paper
+# Drawn sets hold the record of how they were drawn: a folder of the same name without one is not ours.
+DRAWN := synthetic_city synthetic_voc
 
 .PHONY: help setup test fuzz lint format reproduce tables clean
 
@@ -11,10 +14,11 @@ help:
 	@echo "make setup       virtual environment in $(VENV) with everything for development"
 	@echo "make test        ruff, mypy and all tests, on two cores"
 	@echo "make fuzz        thousands of made-up configurations, lists, damaged files and odd tensors"
-	@echo "make reproduce   every table and figure of the paper at SCALE=$(SCALE), from drawn data; continues where it was stopped"
+	@echo "make reproduce   every table and figure of the paper at SCALE=$(SCALE), from drawn data, into runs/$(SCALE);"
+	@echo "                 continues where it was stopped; ROWS=all: controls and the noise floor too"
 	@echo "make tables      print the tables of results/$(SCALE) without training anything"
 	@echo "make format      let ruff format the code"
-	@echo "make clean       remove the environment, drawn data and the runs of scale mini"
+	@echo "make clean       remove the environment, drawn data, tiny weights and the runs of scale mini"
 
 setup: $(VENV)/.installed
 
@@ -42,12 +46,15 @@ format: setup
 	$(BIN)/ruff format .
 
 reproduce: setup
-	$(BIN)/fpl reproduce noise --scale $(SCALE) --data-root $(DATA)
-	$(BIN)/fpl reproduce --scale $(SCALE) --data-root $(DATA)
-	$(BIN)/fpl figures --scale $(SCALE)
+	$(BIN)/fpl reproduce --scale "$(SCALE)" --rows "$(ROWS)" --data-root "$(DATA)"
 
 tables: setup
 	$(BIN)/fpl tables --scale $(SCALE)
 
 clean:
-	rm -rf $(VENV) $(DATA)/synthetic_city $(DATA)/synthetic_voc $(DATA)/weights runs/mini
+	rm -rf "$(VENV)" runs/mini
+	for name in $(DRAWN); do \
+		if [ -f "$(DATA)/$$name/drawing.json" ]; then rm -rf "$(DATA)/$$name"; fi; \
+	done
+	rm -f "$(DATA)"/weights/tiny_w*_d*.pth
+	if [ -d "$(DATA)/weights" ]; then rmdir --ignore-fail-on-non-empty "$(DATA)/weights"; fi

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fpl.cli_options import EXPERIMENTS, Controls, Experiments, Scale, Seeds
+from fpl.cli_options import EXPERIMENTS, Experiments, RowsShown, Scale, Seeds
 from fpl.errors import FplError
 
 
@@ -21,14 +21,17 @@ def figures(
         Path | None, typer.Option(help="Folder of the figures.", show_default="figures in the results")
     ] = None,
     seeds: Seeds = None,
-    controls: Controls = None,
+    rows: RowsShown = None,
     experiments: Experiments = EXPERIMENTS,
 ) -> None:
     """Draw the paper's figures from results that are there, as PNG, PDF and CSV; nothing is trained."""
-    from fpl.config.campaign import load_campaign
+    from fpl.cli_report import on_all_cores
+    from fpl.config.campaign import scale_name
     from fpl.config.figure import FIGURES, load_figures
-    from fpl.report.claims import check_claims, count_text, scale_note, write_claims
+    from fpl.report.claims import count_text, scale_note, write_claims
+    from fpl.report.drawn import drawings
     from fpl.report.figures import FOLDER, prepare, write_figures
+    from fpl.report.shown import load_shown
     from fpl.store.read import load_results
 
     # An unknown name is said before anything is read.
@@ -36,19 +39,21 @@ def figures(
     if not wanted:
         where = str(experiments / FIGURES)
         raise FplError("no figure files here", where=where, hint="run in a checkout, or give --experiments")
-    campaign = load_campaign(experiments, scale, [], seeds, controls)
-    folder = results if results is not None else Path("results") / campaign.scale_name
+    folder = results if results is not None else Path("results") / scale_name(experiments, scale)
     target = out if out is not None else folder / FOLDER
-    prepared = prepare(load_figures(experiments), campaign, load_results(folder))
-    paths = write_figures(target, prepared, wanted)
-    drawn = {path.stem: path for path in paths}
+    store = load_results(folder)
+    campaign = load_shown(experiments, scale, store, seeds=seeds, rows=rows).campaign
+    prepared = prepare(load_figures(experiments), campaign, store)
+    drawn = drawings(target, [item for item in prepared if item.figure.name in wanted], on_all_cores)
+    paths = write_figures(target, prepared, wanted, drawn)
+    places = {path.stem: path for path in paths}
     for item in prepared:
         if item.figure.name in wanted:
-            path = drawn.get(item.figure.name)
+            path = places.get(item.figure.name)
             print(f"{path} ({item.line.partition(': ')[2]})" if path else item.line)
     if any(item.gap.startswith("not run") for item in prepared if item.figure.name in wanted):
         print(f"runs made so are in runs/{campaign.scale_name}: --results names that folder")
-    verdicts = [verdict for item in prepared for verdict in check_claims(item.figure, item.source)]
+    verdicts = [verdict for item in prepared for verdict in item.verdicts]
     write_claims(target, verdicts, scale_note(campaign))
     print(count_text(verdicts))
     print(f"{len(paths)} of {len(wanted)} figures, with PDF, CSV, captions and claims, in {target}")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fpl.config.defaults import MOST_THREADS
+from fpl.config.defaults import MOST_THREADS, Rows
 
 EXPERIMENTS = Path("experiments")
 
@@ -21,11 +21,22 @@ Names = Annotated[
 ]
 Scale = Annotated[str, typer.Option(help="mini, camvid or paper: experiments/scale/NAME.toml.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Runs per cell.", show_default="what the scale says")]
-Controls = Annotated[
-    bool | None,
-    typer.Option("--controls/--no-controls", help="The suite's own rows too.", show_default="what the scale says"),
+ROWS_HELP = "paper: the rows that the paper measured; all: the suite's own too, controls and the like."
+RowsRun = Annotated[Rows, typer.Option(help=ROWS_HELP)]
+RowsShown = Annotated[
+    Rows | None, typer.Option(help=ROWS_HELP, show_default="the paper's, and others that have results")
 ]
-Store = Annotated[Path | None, typer.Option(help="Working store: runs, checkpoints, logs.", show_default="runs/SCALE")]
+Store = Annotated[
+    Path | None,
+    typer.Option(help="Store: runs, checkpoints, logs, tables, page and figures.", show_default="runs/SCALE"),
+]
+Publish = Annotated[
+    Path | None,
+    typer.Option(
+        help="Also put results, tables, figures and page there (results/mini): what is equal stays as it is.",
+        show_default="nowhere",
+    ),
+]
 WeightsFolder = Annotated[
     Path | None,
     typer.Option(

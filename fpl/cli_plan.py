@@ -15,7 +15,6 @@ from fpl.cli_options import (
     Address,
     Budget,
     Concurrency,
-    Controls,
     CpusPerWorker,
     Experiments,
     GpusPerWorker,
@@ -24,6 +23,7 @@ from fpl.cli_options import (
     Names,
     Objectives,
     Protocol,
+    RowsRun,
     Sampler,
     SamplerSeed,
     Scale,
@@ -43,6 +43,7 @@ from fpl.text import duration
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fpl.config.defaults import Rows
     from fpl.sweep.plan import Plan, TableCount
     from fpl.sweep.suite import Wanted
 
@@ -54,7 +55,7 @@ def plan(
     names: Names = None,
     scale: Scale = "mini",
     seeds: Seeds = None,
-    controls: Controls = None,
+    rows: RowsRun = "paper",
     out: Store = None,
     data_root: DataRoot = DATA,
     splits: Splits = SPLITS,
@@ -103,22 +104,20 @@ def plan(
     has = None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus)
     machine = Machine(experiments, scale, execution, out, data_root, splits, weights, has, calibrate)
     if search is not None:
-        if tables or controls is not None:
-            raise FplError("a search names its cells itself", where="--search", hint="leave out tables and --controls")
+        if tables or rows != "paper":
+            raise FplError("a search names its cells itself", where="--search", hint="leave out tables and --rows")
         plan_a_search(machine, search, budget, sampler_seed, overrides, {**changes, "seeds": seeds})
     elif budget or sampler_seed or any(value is not None for value in changes.values()):
         raise FplError("budget, sampler and the like belong to a search", hint="name it: fpl plan --search NAME")
     else:
-        _plan_tables(machine, tables, seeds, controls, overrides)
+        _plan_tables(machine, tables, seeds, rows, overrides)
 
 
-def _plan_tables(
-    machine: Machine, tables: list[str], seeds: int | None, controls: bool | None, overrides: list[str]
-) -> None:
+def _plan_tables(machine: Machine, tables: list[str], seeds: int | None, rows: Rows, overrides: list[str]) -> None:
     from fpl.config.campaign import load_campaign
     from fpl.sweep.plan import make_plan
 
-    campaign = load_campaign(machine.experiments, machine.scale, tables, seeds, controls, overrides)
+    campaign = load_campaign(machine.experiments, machine.scale, tables, seeds, rows, overrides)
     launch = machine.launch(campaign.scale)
     places = machine.places(campaign.scale_name, [config for cell in campaign.all_cells for config in cell.configs])
     found = make_plan(campaign, places, machine.has, launch)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-from fpl.cli_options import EXPERIMENTS, Controls, Experiments, Scale, Seeds
+from fpl.cli_options import EXPERIMENTS, Experiments, RowsShown, Scale, Seeds
 from fpl.errors import FplError
 
-if TYPE_CHECKING:
-    from fpl.config.campaign import Campaign
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+# Figures, of about two seconds each: a process needs two for its start.
+WORTH = 4
 
 
 def report(
@@ -24,16 +26,17 @@ def report(
         Path | None, typer.Option(help="Folder of the results, and of what is written.", show_default="results/SCALE")
     ] = None,
     seeds: Seeds = None,
-    controls: Controls = None,
+    rows: RowsShown = None,
     experiments: Experiments = EXPERIMENTS,
 ) -> None:
-    """Write tables, main page and a page with CSV per search from results that are there; nothing is trained."""
-    from fpl.config.campaign import load_campaign
+    """Write tables, figures, main page and a page with CSV per search from results that are there."""
+    from fpl.config.campaign import scale_name
+    from fpl.report.folder import write_report
     from fpl.report.search_text import search_summary_lines
+    from fpl.report.shown import load_shown
     from fpl.store.read import load_results
 
-    campaign = load_campaign(experiments, scale, [], seeds, controls)
-    folder = results if results is not None else Path("results") / campaign.scale_name
+    folder = results if results is not None else Path("results") / scale_name(experiments, scale)
     try:
         store = load_results(folder)
     except FplError as error:
@@ -46,30 +49,16 @@ def report(
     for name in wanted:
         # An unknown name is said before anything is written.
         store.search(name)
-    main, pages = write_report(campaign, folder, wanted, experiments)
-    for name, page in zip(wanted, pages, strict=True):
+    shown = load_shown(experiments, scale, store, seeds=seeds, rows=rows)
+    written = write_report(folder, shown, experiments, wanted, run=on_all_cores)
+    for name, page in zip(wanted, written.searches, strict=True):
         print("\n".join(search_summary_lines(store, name)))
         print(f"page and CSV of {name}: {page}")
-    print(f"tables and main page in {folder}: open {main}")
+    print(f"tables, figures and main page in {folder}: open {written.page}")
 
 
-def write_report(
-    campaign: Campaign, folder: Path, names: Sequence[str], experiments: Path = EXPERIMENTS
-) -> tuple[Path, list[Path]]:
-    """Write tables and main page of what is in a folder, and the pages of some searches; the paths of the pages."""
-    from fpl.report.figure_page import figure_extra
-    from fpl.report.grid import build_grids
-    from fpl.report.page import write_page, write_tables
-    from fpl.report.search_page import search_extra, write_search_pages
-    from fpl.report.summary import summarize
-    from fpl.store.read import load_results
+def on_all_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Draw figures on all cores, where there are enough of them to be worth the start of processes."""
+    from fpl.data.parallel import run_parallel
 
-    store = load_results(folder)
-    pages = [page for name in names for page in write_search_pages(folder, name, main=True)]
-    grids = build_grids(campaign, store)
-    summary = summarize(grids, store)
-    environment = folder / "ENVIRONMENT"
-    text = environment.read_text(encoding="utf-8") if environment.is_file() else ""
-    write_tables(folder, grids, summary)
-    extra = [*figure_extra(store, campaign, experiments), *search_extra(store)]
-    return write_page(folder, grids, summary, text, extra), pages
+    return run_parallel(function, items, workers=None if len(items) >= WORTH else 1)

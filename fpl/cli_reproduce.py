@@ -15,13 +15,14 @@ from fpl.cli_options import (
     EXPERIMENTS,
     Address,
     Concurrency,
-    Controls,
     CpusPerWorker,
     Experiments,
     GpusPerWorker,
     Launcher,
     Local,
     Names,
+    Publish,
+    RowsRun,
     Scale,
     Seeds,
     Store,
@@ -30,6 +31,7 @@ from fpl.cli_options import (
     WorkerThreads,
     split_names,
 )
+from fpl.cli_show import Asked, show, write_own
 from fpl.errors import FplError
 
 if TYPE_CHECKING:
@@ -46,12 +48,9 @@ def reproduce(
     names: Names = None,
     scale: Scale = "mini",
     seeds: Seeds = None,
-    controls: Controls = None,
+    rows: RowsRun = "paper",
     out: Store = None,
-    publish: Annotated[
-        Path | None,
-        typer.Option(help="Where tables, page and compact Parquet go.", show_default="results/SCALE for all tables"),
-    ] = None,
+    publish: Publish = None,
     data_root: DataRoot = DATA,
     splits: Splits = SPLITS,
     weights: WeightsFolder = None,
@@ -86,12 +85,15 @@ def reproduce(
     noise = NOISE in tables
     if noise and len(tables) > 1:
         raise FplError("noise goes alone: the scale says which run is repeated", where=" ".join(tables))
-    campaign = load_campaign(experiments, scale, [] if noise else tables, seeds, controls, overrides)
+    if publish is not None and overrides:
+        raise FplError(
+            "what is published are the tables as they stand in experiments/",
+            where=f"--publish with {' '.join(overrides)}",
+            hint="leave out the overrides, or --publish: tables and page are in the store's own folder",
+        )
+    campaign = load_campaign(experiments, scale, [] if noise else tables, seeds, rows, overrides)
     if noise:
-        campaign = load_campaign(experiments, scale, [_noise_cell(campaign)], 1, controls, overrides)
-    # Only the whole campaign in its usual place replaces what has been published of it.
-    if publish is None and out is None and not (tables or overrides or seeds or controls is not None):
-        publish = Path("results") / campaign.scale_name
+        campaign = load_campaign(experiments, scale, [_noise_cell(campaign)], 1, rows, overrides)
     out = out or Path("runs") / campaign.scale_name
     configs = [config for cell in campaign.all_cells for config in cell.configs]
     weights = weights or default_folder(data_root, configs)
@@ -111,16 +113,18 @@ def reproduce(
         diagnose_every=diagnose_every,
     )
     plan = _plan(campaign, places, execution)
+    asked = Asked(experiments, scale, tuple(tables), seeds, rows, tuple(overrides))
     with interruptible("nothing is lost: the same command continues"):
         if noise:
             account = _noise(plan, places, execution, repeats)
         else:
-            account = _carry_out(plan, places, execution, retry_failed)
-    code = _say_what_failed(account, out)
-    if overrides:
-        print(f"with {' '.join(overrides)} in the cells asked for:")
-    if not noise:
-        _show(campaign, account, places, publish, experiments)
+            account = _carry_out(plan, places, execution, retry_failed, asked)
+            # Of the whole campaign with the suite's own rows, the noise floor is a part.
+            if asked.whole and campaign.scale.shown.get(NOISE):
+                account.add(_noise_floor(campaign, asked, places, execution, repeats))
+        code = _say_what_failed(account, out)
+        if not noise:
+            show(asked, account, places.out, publish)
     if code:
         raise typer.Exit(code)
 
@@ -148,14 +152,31 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
     return plan
 
 
-def _carry_out(plan: Plan, places: Places, execution: Execution, retry_failed: bool) -> Account:
+def _carry_out(plan: Plan, places: Places, execution: Execution, retry_failed: bool, asked: Asked) -> Account:
+    from fpl.report.live import LiveReport
     from fpl.sweep.inputs import make_inputs
     from fpl.sweep.reproduce import carry_out
 
     if not plan.wanted:
         print("no cell of these needs a run")
     make_inputs([run.config for run in plan.wanted], places, _say)
-    return carry_out(plan.wanted, places, execution, estimate=plan.seconds, retry_failed=retry_failed, say=_say)
+    if plan.to_come:
+        _say(f"tables and page, while it works and after a kill: {asked.page(places.out)}")
+    with LiveReport(lambda: write_own(asked, places.out, draw=False)) as live:
+        if plan.to_come:
+            live.ended()
+        account = carry_out(
+            plan.wanted,
+            places,
+            execution,
+            estimate=plan.seconds,
+            retry_failed=retry_failed,
+            say=_say,
+            after=live.ended,
+        )
+    if live.problem is not None:
+        _say(f"the page was not written again while the runs were carried out: {live.problem}")
+    return account
 
 
 def _noise_cell(campaign: Campaign) -> str:
@@ -164,6 +185,13 @@ def _noise_cell(campaign: Campaign) -> str:
         where = str(campaign.scale.path)
         raise FplError("the scale names no run to repeat", where=where, hint='[scale] noise = "TABLE.ROW.COLUMN"')
     return cell
+
+
+def _noise_floor(campaign: Campaign, asked: Asked, places: Places, execution: Execution, repeats: int) -> Account:
+    from fpl.config.campaign import load_campaign
+
+    one = load_campaign(asked.experiments, asked.scale, [_noise_cell(campaign)], 1)
+    return _noise(_plan(one, places, execution), places, execution, repeats)
 
 
 def _noise(plan: Plan, places: Places, execution: Execution, repeats: int) -> Account:
@@ -188,76 +216,6 @@ def _say_what_failed(account: Account, out: Path) -> int:
             file=sys.stderr,
         )
     return 1 if account.failed or account.failed_before else 2 if account.unfinished else 0
-
-
-def _show(campaign: Campaign, account: Account, places: Places, publish: Path | None, experiments: Path) -> None:
-    """Print the tables; with `publish` also write them, the page and the compacted store."""
-    from fpl.cli_tables import print_tables
-    from fpl.report.figure_page import figure_extra
-    from fpl.report.grid import build_grids
-    from fpl.report.page import write_page, write_tables
-    from fpl.report.search_page import search_extra
-    from fpl.report.summary import summarize
-    from fpl.store.read import Results
-
-    store = Results(places.out)
-    grids = build_grids(campaign, store)
-    summary = summarize(grids, store)
-    print_tables(grids, summary)
-    done = len(account.before)
-    trained = len(account.done) - done
-    print(f"{done} runs were done before, {trained} trained now; store: {places.out}")
-    if publish is None:
-        return
-    text = _publish(account, places, publish)
-    write_tables(publish, grids, summary)
-    published = Results(publish)
-    extra = [*figure_extra(published, campaign, experiments), *search_extra(published)]
-    page = write_page(publish, grids, summary, text, extra)
-    print(f"tables, Parquet and page in {publish}: open {page}")
-
-
-def _publish(account: Account, places: Places, publish: Path) -> str:
-    """Compact the store into `publish` and say how it compares with what was there; the text of ENVIRONMENT."""
-    import torch
-
-    from fpl.files import write_atomic
-    from fpl.store.compact import compact
-    from fpl.store.read import Results
-    from fpl.sweep.environment import environment
-
-    place = publish / "ENVIRONMENT"
-    ours = {(run, when) for run, when in Results(places.out).runs[["run_id", "finished_at"]].itertuples(index=False)}
-    theirs = {(run, when) for run, when in Results(publish).runs[["run_id", "finished_at"]].itertuples(index=False)}
-    if not place.exists() or not theirs <= ours or account.results:
-        for line in _compare(places.out, publish):
-            print(line)
-        command = " ".join(["fpl", *sys.argv[1:]])
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        write_atomic(place, environment(command, account.seconds, len(account.results), device).encode())
-    failed = [*account.failed_before, *(result.run_id for result in account.failed)]
-    compact(places.out, publish, keep={*account.done, *failed})
-    return place.read_text(encoding="utf-8")
-
-
-def _compare(out: Path, publish: Path) -> list[str]:
-    """One line per metric about how far the new results are from those that were published before."""
-    from fpl.store.compact import compare
-    from fpl.store.read import Results
-    from fpl.store.schema import METRICS
-
-    before, now = Results(publish).runs, Results(out).runs
-    lines = []
-    for metric in METRICS:
-        if metric.startswith("miou") and not before.empty:
-            difference = compare(now, before, metric)
-            if len(difference):
-                equal = int((difference == 0).sum())
-                lines.append(
-                    f"{metric}: {equal} of {len(difference)} runs equal the results published before to the last "
-                    f"bit, the largest difference is {difference.max():.2f} points"
-                )
-    return lines
 
 
 def _say(text: str) -> None:

@@ -22,6 +22,7 @@ from fpl.cli_options import (
     Launcher,
     Objectives,
     Protocol,
+    Publish,
     Sampler,
     SamplerSeed,
     Scale,
@@ -56,10 +57,7 @@ def search(
     seeds: SearchSeeds = None,
     trial_splits: SearchSplits = None,
     out: Store = None,
-    publish: Annotated[
-        Path | None,
-        typer.Option(help="Where trials and pages go.", show_default="results/SCALE without overrides and --out"),
-    ] = None,
+    publish: Publish = None,
     data_root: DataRoot = DATA,
     splits: Splits = SPLITS,
     weights: WeightsFolder = None,
@@ -98,8 +96,6 @@ def search(
         seeds=seeds,
         splits=trial_splits,
     )
-    if publish is None and out is None and not overrides:
-        publish = Path("results") / studies[0].scale
     out = out or Path("runs") / studies[0].scale
     weights = weights or default_folder(data_root, [study.base for study in studies])
     places = Places(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
@@ -160,21 +156,20 @@ def _carry_out(plan: SearchPlan, places: Places, execution: Execution, retry_fai
 
 
 def _show(name: str, books: list[Book], out: Path, publish: Path | None, experiments: Path, scale: str) -> None:
-    """Say what was learnt and write its page; with `publish` also put the trials there and mend the main page."""
-    from fpl.cli_report import write_report
-    from fpl.config.campaign import load_campaign
-    from fpl.report.search_page import write_search_pages
+    """Say what was learnt, write its page and mend the main page; with `publish` do so there with the trials too."""
+    from fpl.cli_report import on_all_cores
+    from fpl.report.folder import write_report
     from fpl.report.search_text import search_summary_lines
-    from fpl.store.compact import publish_searches
+    from fpl.report.shown import load_shown
+    from fpl.store.publish import publish_searches
     from fpl.store.read import Results
 
-    place = publish or out
     studies = [book.study.identity for book in books]
-    if publish is None:
-        (page,) = write_search_pages(place, name)
-    else:
+    if publish is not None:
         publish_searches(out, publish, studies)
-        _, (page,) = write_report(load_campaign(experiments, scale), publish, [name], experiments)
+    for place in [out, *([publish] if publish is not None else [])]:
+        shown = load_shown(experiments, scale, Results(place))
+        (page,) = write_report(place, shown, experiments, [name], run=on_all_cores).searches
     for line in search_summary_lines(Results(place), name, studies):
         print(line)
     for book in books:

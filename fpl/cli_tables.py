@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fpl.cli_options import EXPERIMENTS, Controls, Experiments, Names, Scale, Seeds, split_names
+from fpl.cli_options import EXPERIMENTS, Experiments, Names, RowsShown, Scale, Seeds, split_names
 
 if TYPE_CHECKING:
     from fpl.report.entry import Grid
@@ -25,22 +25,20 @@ def tables(
         Path | None, typer.Option(help="Folder of the results.", show_default="results/SCALE, if it is there")
     ] = None,
     seeds: Seeds = None,
-    controls: Controls = None,
+    rows: RowsShown = None,
     format: Annotated[Format, typer.Option(help="How they are written.")] = "terminal",
     to: Annotated[Path | None, typer.Option(help="File to write.", show_default="standard output")] = None,
     experiments: Experiments = EXPERIMENTS,
 ) -> None:
     """Show the paper's tables, its numbers beside ours, with what is missing and why."""
-    from fpl.config.campaign import load_campaign
-    from fpl.report.grid import build_grids
-    from fpl.report.summary import summarize
+    from fpl.config.campaign import scale_name
+    from fpl.report.shown import load_shown
 
     tables, overrides = split_names(names)
-    campaign = load_campaign(experiments, scale, tables, seeds, controls, overrides)
-    store = _store(results, campaign.scale_name)
+    store = _store(results, scale_name(experiments, scale))
+    shown = load_shown(experiments, scale, store, tables, seeds, rows, overrides)
+    grids, summary = shown.grids, shown.summary
     print(f"results: {store.folder if store else 'none yet'}", file=sys.stderr)
-    grids = build_grids(campaign, store)
-    summary = summarize(grids, store)
     if to is None and format == "terminal":
         print_tables(grids, summary)
         return

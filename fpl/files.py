@@ -86,6 +86,14 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def write_changed(path: Path, content: bytes) -> bool:
+    """`write_atomic`, unless the file holds just that; whether it was written."""
+    if path.is_file() and path.read_bytes() == content:
+        return False
+    write_atomic(path, content)
+    return True
+
+
 def sync_folder(folder: Path) -> None:
     """Make the renames inside a folder survive a power cut, where its file system can do that."""
     descriptor = os.open(folder, os.O_RDONLY)

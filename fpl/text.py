@@ -47,6 +47,14 @@ def duration(seconds: float) -> str:
     return f"{minute}:{second:02d}" if whole >= 60 else f"{whole} s"
 
 
+def shortened(text: str, width: int) -> str:
+    """A text without its middle if it is wider: `synthetic_city-c…879315a6`. Of 12 characters something is left."""
+    if len(text) <= width:
+        return text
+    room = max(width, 12) - 1
+    return f"{text[: room - 8]}…{text[-8:]}"
+
+
 def timestamp() -> str:
     """The time now, to the second, with its zone: `2026-01-31T12:00:00+00:00`."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fpl.config.cells import Cell, Resolver, chosen
+from fpl.config.defaults import Rows
 from fpl.config.experiment import Experiment, load_experiments
 from fpl.config.figure import load_figures
 from fpl.config.layers import ScaleFile, read_scale, scale_path
@@ -61,7 +62,7 @@ def load_campaign(
     scale: str,
     names: Sequence[str] = (),
     seeds: int | None = None,
-    controls: bool | None = None,
+    rows: Rows = "paper",
     overrides: Sequence[str] = (),
 ) -> Campaign:
     """Read tables and a scale, and make the cells.
@@ -71,7 +72,7 @@ def load_campaign(
         scale: Name of a file in `scale/`, or a path.
         names: `TABLE`, `TABLE.ROW` or `TABLE.ROW.COLUMN`, each part with wildcards; empty for all.
         seeds: Runs per cell; None: what the scale says.
-        controls: Whether the suite's own control rows are there; None: what the scale says.
+        rows: `paper`: the rows that the paper measured, and others that `names` ask for; `all`: every row.
         overrides: `section.key=value`, put over every cell asked for, not over the others that arrows are over.
 
     Raises:
@@ -82,8 +83,7 @@ def load_campaign(
     count = int(loaded.shown.get("seeds", 1)) if seeds is None else seeds
     if count < 1:
         raise FplError(f"{count} seeds per cell", where="--seeds", hint="at least 1")
-    with_controls = bool(loaded.shown.get("controls", True)) if controls is None else controls
-    resolver = Resolver(folder / BASE, loaded, range(count), with_controls, overrides, names)
+    resolver = Resolver(folder / BASE, loaded, range(count), rows, overrides, names)
     experiments = [item for item in every if not names or any(_names_table(name, item.name) for name in names)]
     tables = {item.name: resolver.cells(item) for item in experiments}
     cells = {table: [cell for cell in found if chosen(cell, names)] for table, found in tables.items()}
@@ -106,6 +106,11 @@ def scale_file(folder: Path, scale: str) -> ScaleFile:
     return read_scale(scale_path(folder / TABLES / "any.toml", scale))
 
 
+def scale_name(folder: Path, scale: str) -> str:
+    """What heads of tables and folders of results call a scale of `experiments/`."""
+    return scale_file(folder, scale).name
+
+
 def _names_table(name: str, table: str) -> bool:
     return fnmatch.fnmatchcase(table, name.split(".")[0])
 
@@ -123,5 +128,5 @@ def _unknown(name: str, every: Sequence[Experiment]) -> FplError:
     columns = ", ".join(column.key for column in fitting[0].columns)
     return FplError(
         f"{rest!r} fits no cell of {fitting[0].name}",
-        hint=f"names are TABLE.ROW.COLUMN; rows: {rows} (control rows only with --controls); columns: {columns}",
+        hint=f"names are TABLE.ROW.COLUMN; rows: {rows}; columns: {columns}",
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fpl.config.compose import known_keys, validate
+from fpl.config.defaults import Rows
 from fpl.config.experiment import Column, Experiment, Printed, Row
 from fpl.config.identity import recipe_digest
 from fpl.config.layers import ScaleFile, apply_overrides, apply_scale, flatten, merge, parse_override, read_base
@@ -63,6 +64,23 @@ class Cell:
         return tuple(recipe_digest(config.model_dump(mode="json")) for config in self.configs)
 
 
+def own_row(row: Row) -> bool:
+    """Whether a row is this suite's, beside those of the paper: a control."""
+    return row.role == "control"
+
+
+def asked_for(experiment: Experiment, row: Row, names: Sequence[str]) -> bool:
+    """Whether one of the names asks for a row of ours: it fits the row, and no row of the paper's in that table."""
+    for name in names:
+        table, _, rest = name.partition(".")
+        pattern = rest.partition(".")[0]
+        if pattern and fnmatch.fnmatchcase(experiment.name, table) and fnmatch.fnmatchcase(row.key, pattern):
+            papers = [each.key for each in experiment.rows if not own_row(each)]
+            if not fnmatch.filter(papers, pattern):
+                return True
+    return False
+
+
 def chosen(cell: Cell, names: Sequence[str]) -> bool:
     """Whether one of the names (`TABLE`, `TABLE.ROW`, `TABLE.ROW.COLUMN`, with wildcards) fits; no names fit all."""
     parts = cell.name.split(".")
@@ -81,7 +99,7 @@ class Resolver:
         base: Folder of the recipes.
         scale: Put over every recipe; None is the paper's scale.
         seeds: Seeds of every cell.
-        controls: Whether the suite's own control rows are part of the tables.
+        rows: `paper`: the rows that the paper measured, and others that `names` ask for; `all`: every row.
         overrides: `section.key=value`, put over the cells of `names`; `method.` keys over those that know them.
         names: `TABLE`, `TABLE.ROW` or `TABLE.ROW.COLUMN` with wildcards: where overrides go; empty for all cells.
     """
@@ -89,7 +107,7 @@ class Resolver:
     base: Path
     scale: ScaleFile | None = None
     seeds: Sequence[int] = (0,)
-    controls: bool = True
+    rows: Rows = "all"
     overrides: Sequence[str] = ()
     names: Sequence[str] = ()
     _bases: dict[Path, tuple[dict[str, Any], dict[str, str]]] = field(default_factory=dict)
@@ -107,7 +125,7 @@ class Resolver:
         return [
             self._cell(experiment, row, column, number)
             for row in experiment.rows
-            if self.controls or row.role != "control"
+            if self.rows == "all" or not own_row(row) or asked_for(experiment, row, self.names)
             for number, column in enumerate(experiment.columns)
         ]
 

@@ -175,9 +175,9 @@ def load_studies(
     if given:
         search = with_changes(search, given)
     _check_overrides(search, overrides)
-    campaign = load_campaign(folder, scale, search.search.on, 1, True, overrides)
+    campaign = load_campaign(folder, scale, search.search.on, 1, "all", overrides)
     # Without the overrides: the points are the paper's.
-    points = load_campaign(folder, scale, search.search.points, 1, True).all_cells if search.search.points else []
+    points = load_campaign(folder, scale, search.search.points, 1, "all").all_cells if search.search.points else []
     studies: dict[str, Study] = {}
     for cell in _cells(campaign, search.search.on):
         study = Study(search, cell.name, cell.configs[0], campaign.scale_name, seed=seed)

@@ -9,7 +9,6 @@ import numpy as np
 
 from fpl.config.methods import AelConfig
 from fpl.config.schema import RunConfig
-from fpl.data.batches import Order
 from fpl.data.contents import data_contents, data_version
 from fpl.data.formats import other_colours
 from fpl.data.lists import enumerate_briefly
@@ -17,7 +16,6 @@ from fpl.data.read import Header, Images, orientation_ignored, read_header, read
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.data.splits import Split
 from fpl.data.splits.faults import label_faults, raise_all, set_faults
-from fpl.data.validation import check_validation_files
 from fpl.errors import FplError
 
 # Labeled images are all decoded where they have fewer pixels together (a few seconds); else those of the first batch.
@@ -45,6 +43,10 @@ def check_data(
     Raises:
         FplError: What is wrong, with its file: of lists, missing files and headers all at once, of pixels the first.
     """
+    # Only now: they load all that trains, and data are checked for runs that are not done.
+    from fpl.data.batches import Order
+    from fpl.data.validation import check_validation_files
+
     spec, root = images.spec, images.root
     ids = spec.list_ids(root, "val") if validation_ids is None else list(validation_ids)
     where = f"split {split.name}"

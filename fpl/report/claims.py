@@ -15,7 +15,7 @@ import pandas as pd
 from fpl.config.campaign import Campaign
 from fpl.config.figure import Claim, Figure, Series
 from fpl.errors import FplError
-from fpl.files import write_atomic
+from fpl.files import write_changed
 from fpl.report import claim_checks, claim_pictures, claim_scores
 from fpl.report.claim_measure import Outcome, State
 from fpl.report.figure_series import Source, find_series
@@ -196,8 +196,8 @@ def claims_frame(verdicts: Sequence[Verdict]) -> pd.DataFrame:
 def write_claims(folder: Path, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> None:
     """Write `claims.md`, with what is to be known about the scale on top, and `claims.csv`."""
     head = "".join(f"{escape(note)}\n\n" for note in notes)
-    write_atomic(folder / f"{NAME}.md", f"# Claims\n\n{head}{claims_markdown(verdicts)}".encode())
-    write_atomic(folder / f"{NAME}.csv", csv_bytes(claims_frame(verdicts)))
+    write_changed(folder / f"{NAME}.md", f"# Claims\n\n{head}{claims_markdown(verdicts)}".encode())
+    write_changed(folder / f"{NAME}.csv", csv_bytes(claims_frame(verdicts)))
 
 
 def _figures(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, list[Verdict]]]:

@@ -6,7 +6,7 @@ A new kind is one entry of `KINDS`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Fills an empty canvas; its width is given, a drawing sets the height and may ask for another width.
 Paint = Callable[["Canvas"], None]
 Numbers = Callable[[Figure, Source], pd.DataFrame]
-Drawing = Callable[["Canvas", pd.DataFrame, Mapping[str, Any]], None]
+Drawing = Callable[..., None]
 # The numbers of a figure, and what draws them; without rows if the runs hold none.
 Make = Callable[[Figure, Source], tuple[pd.DataFrame, Paint]]
 
@@ -86,7 +86,8 @@ def _hint(word: str, known: Any) -> str:
 def _curves(numbers: Numbers, drawing: Drawing) -> Make:
     def make(figure: Figure, source: Source) -> tuple[pd.DataFrame, Paint]:
         frame = numbers(figure, source)
-        return frame, lambda canvas: drawing(canvas, frame, figure.figure.options)
+        # Not a lambda: other processes draw.
+        return frame, partial(drawing, frame=frame, options=figure.figure.options)
 
     return make
 

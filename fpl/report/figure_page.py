@@ -2,56 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from fpl.config.campaign import Campaign
-from fpl.config.figure import load_figures
-from fpl.report.claims import READING, check_claims, claims_html, count_text
-from fpl.report.figures import FOLDER, Prepared, prepare
+from fpl.report.claims import READING, claims_html, count_text
+from fpl.report.drawn import Drawing
+from fpl.report.figures import FOLDER, Prepared
 from fpl.report.page import Extra
-from fpl.report.search_drawing import draw
-from fpl.store.read import Results
 
 # As attributes: the style sheet of the page knows nothing of figures.
 FIGURE = "margin: 0 0 1.5rem; padding: 0.5rem; border: 1px solid var(--line); border-radius: 0.5rem; min-width: 0;"
 CENTER = "text-align: center;"
 
 
-def figure_extra(results: Results | None, campaign: Campaign, folder: Path) -> list[Extra]:
-    """The section of the main page with the figures and claims; nothing where there are no figure files.
+def figure_extra(prepared: Sequence[Prepared], drawn: Mapping[str, Drawing], files: Path | None = None) -> list[Extra]:
+    """The section of the main page with the figures and claims; nothing where no figure has a run.
 
     Args:
-        results: The store the page is about.
-        campaign: Its tables. Figures none of whose tables is among them are left out.
-        folder: `experiments/`.
-
-    Raises:
-        FplError: A broken figure file.
+        prepared: The figures. Those none of whose tables is part of the campaign are left out.
+        drawn: Name -> pictures (`fpl.report.drawn.drawings`).
+        files: Folder with the files of the figures, which the page links.
     """
-    prepared = prepare(load_figures(folder), campaign, results)
     shown = [item for item in prepared if item.source.found or not item.figure.series]
     if not any(item.source.found for item in shown):
         return []
-    verdicts = [verdict for item in shown for verdict in check_claims(item.figure, item.source)]
+    verdicts = [verdict for item in shown for verdict in item.verdicts]
     head = [
         f'<p class="head">{escape(text)}</p>'
         for text in (f"{count_text(verdicts)[0].upper()}{count_text(verdicts)[1:]}.", READING)
     ]
     missing = [item for item in shown if item.paint is None]
-    files = results.folder / FOLDER if results is not None else None
-    parts = [*head, *(_drawn(item, files) for item in shown if item.paint is not None), *_missing(missing)]
+    pictures = (_drawn(item, drawn[item.figure.name], files) for item in shown if item.paint is not None)
+    parts = [*head, *pictures, *_missing(missing)]
     return [Extra("figures", "Figures", "\n".join(parts) + "\n")]
 
 
-def _drawn(item: Prepared, files: Path | None) -> str:
-    assert item.paint is not None
+def _drawn(item: Prepared, drawing: Drawing, files: Path | None) -> str:
     shown = item.figure.figure
-    svg = draw(item.figure.name.replace("_", "-"), f"{shown.number}: {shown.caption}", item.paint)
+    svg = drawing["svg"].decode()
     gap = f' <span class="down">{escape(item.gap)}</span>' if item.gap else ""
     text = f"<b>{escape(shown.number)}.</b> {escape(item.caption)}{gap}{_links(item.figure.name, files)}"
-    claims = claims_html(check_claims(item.figure, item.source))
+    claims = claims_html(item.verdicts)
     return (
         f'<figure id="{item.figure.name}" style="{FIGURE}"><div style="{CENTER}">{svg}</div>\n'
         f'<figcaption class="legend">{text}{claims}</figcaption></figure>'

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pandas as pd
 
 from fpl.config.campaign import Campaign
 from fpl.config.figure import Figure
-from fpl.files import write_atomic
+from fpl.files import write_changed
+from fpl.report.claims import Verdict, check_claims
 from fpl.report.figure_caption import caption
 from fpl.report.figure_kinds import Kind, Paint, check_options
 from fpl.report.figure_series import Source, command, make_source, missing
@@ -65,6 +67,11 @@ class Prepared:
     caption: str
     gap: str
 
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """What the runs say about its claims."""
+        return check_claims(self.figure, self.source)
+
     @property
     def line(self) -> str:
         """What there is to say about it in one line: how many runs, or why it is not drawn."""
@@ -101,13 +108,19 @@ def _prepare(figure: Figure, kind: Kind, source: Source) -> Prepared:
     return Prepared(figure, source, frame, paint, caption(figure, source, frame), gap)
 
 
-def write_figures(folder: Path, prepared: Sequence[Prepared], names: Sequence[str] = ()) -> list[Path]:
+def write_figures(
+    folder: Path,
+    prepared: Sequence[Prepared],
+    names: Sequence[str] = (),
+    drawn: Mapping[str, Mapping[str, bytes]] | None = None,
+) -> list[Path]:
     """Write `NAME.png`, `NAME.pdf` and `NAME.csv` of figures, and the captions of all as `captions.md`.
 
     Args:
         folder: Where they go; files of figures that cannot be drawn any more are removed.
         prepared: All figures.
-        names: Those to draw; empty for all.
+        names: Those to write; empty for all.
+        drawn: Name -> pictures (`fpl.report.drawn.drawings`); None draws them.
 
     Returns:
         Paths of the PNG files.
@@ -116,15 +129,16 @@ def write_figures(folder: Path, prepared: Sequence[Prepared], names: Sequence[st
     for item in prepared:
         if names and item.figure.name not in names:
             continue
-        for kind, data in _files(item).items():
+        pictures = None if drawn is None else drawn.get(item.figure.name)
+        for kind, data in _files(item, pictures).items():
             path = folder / f"{item.figure.name}.{kind}"
             if data is None:
                 path.unlink(missing_ok=True)
             else:
-                write_atomic(path, data)
+                write_changed(path, data)
         if item.paint is not None:
             paths.append(folder / f"{item.figure.name}.png")
-    write_atomic(folder / CAPTIONS, captions(prepared).encode())
+    write_changed(folder / CAPTIONS, captions(prepared).encode())
     return paths
 
 
@@ -137,11 +151,17 @@ def captions(prepared: Sequence[Prepared]) -> str:
     return "\n".join(parts)
 
 
-def _files(item: Prepared) -> dict[str, bytes | None]:
+def _files(item: Prepared, pictures: Mapping[str, bytes] | None) -> dict[str, bytes | None]:
     """Ending -> content; None if it cannot be drawn."""
     if item.paint is None:
         return dict.fromkeys((*METADATA, "csv"))
-    return {**save(item.paint), "csv": csv_bytes(item.frame, digits=12)}
+    pictures = save(item.paint) if pictures is None else pictures
+    return {**{kind: pictures[kind] for kind in METADATA}, "csv": numbers(item.frame)}
+
+
+def numbers(frame: pd.DataFrame) -> bytes:
+    """The numbers behind a figure as CSV."""
+    return csv_bytes(frame, digits=12)
 
 
 def save(paint: Paint) -> dict[str, bytes]:
@@ -161,4 +181,6 @@ def save(paint: Paint) -> dict[str, bytes]:
             stream = io.BytesIO()
             canvas.savefig(stream, format=kind, dpi=DPI, facecolor="white", metadata=metadata)
             found[kind] = stream.getvalue()
+            # Where things stand is found once, for all files.
+            canvas.set_layout_engine("none")
     return found

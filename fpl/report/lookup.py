@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,9 +43,13 @@ class Lookup:
 
 
 def look_up(results: Results | None) -> Lookup:
-    """Index results by recipe; None is a store without anything."""
-    if results is None:
-        return Lookup()
+    """Index results by recipe, once for the same object; None is a store without anything."""
+    return Lookup() if results is None else _look_up(results)
+
+
+# Two: a store and what it is compared with.
+@functools.lru_cache(maxsize=2)
+def _look_up(results: Results) -> Lookup:
     found = Lookup(noise=results.noise)
     # ISO times in UTC sort as text; a run of an older version without one is older.
     frame = results.runs.assign(finished_at=results.runs["finished_at"].fillna(""))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from fpl.files import write_atomic
+from fpl.files import write_changed
 from fpl.report.comparison import RULE
 from fpl.report.entry import Grid
 from fpl.report.html import section
@@ -86,7 +86,7 @@ def write_page(
         Its path.
     """
     path = folder / PAGE
-    write_atomic(path, page(grids, summary, environment, extra).encode())
+    write_changed(path, page(grids, summary, environment, extra).encode())
     return path
 
 
@@ -98,7 +98,7 @@ def write_tables(folder: Path, grids: Sequence[Grid], summary: Summary) -> list[
     """
     texts = {"tables.md": markdown(grids, summary), "tables.tex": latex(grids), "tables.csv": longform(grids)}
     for name, text in texts.items():
-        write_atomic(folder / name, text.encode())
+        write_changed(folder / name, text.encode())
     return [folder / name for name in texts]
 
 

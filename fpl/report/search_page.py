@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fpl.files import write_atomic
+from fpl.files import write_changed
 from fpl.report.page import PAGE, Extra
 from fpl.report.search import best, contours, early_stopping, failures, history, parallel, pareto, slices
 from fpl.report.search_claim import SOURCE, checks, thresholds
@@ -76,7 +76,7 @@ def write_search_pages(folder: Path, name: str | None = None, *, main: bool | No
         search = read_search(results, each)
         target = folder / FOLDER / each
         written = _write_frames(target, results.search(each), search)
-        write_atomic(target / PAGE, search_page(search, written, back).encode())
+        write_changed(target / PAGE, search_page(search, written, back).encode())
         paths.append(target / PAGE)
     return paths
 
@@ -153,7 +153,7 @@ def _write_frames(target: Path, trials: pd.DataFrame, search: SearchView) -> lis
     for name, frame in frames.items():
         path = target / f"{name}.csv"
         if len(frame):
-            write_atomic(path, csv_bytes(frame, digits=12))
+            write_changed(path, csv_bytes(frame, digits=12))
         else:
             path.unlink(missing_ok=True)
     return [f"{name}.csv" for name, frame in frames.items() if len(frame)]

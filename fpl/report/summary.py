@@ -26,6 +26,7 @@ class Summary:
         duels: FPL against its baseline, the best control, and labeled images alone.
         warnings: What a reader of the whole store should know.
         wall_seconds: How long the command that ran them took; None if unknown.
+        notes: What else is to be said: rows that are left out.
     """
 
     scale: Scale
@@ -37,11 +38,12 @@ class Summary:
     duels: tuple[Duel, ...]
     warnings: tuple[str, ...] = ()
     wall_seconds: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
         """The summary in sentences."""
-        return [self.runs_line, *(duel.line for duel in self.duels)]
+        return [self.runs_line, *(duel.line for duel in self.duels), *self.notes]
 
     @property
     def runs_line(self) -> str:

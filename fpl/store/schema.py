@@ -39,6 +39,31 @@ KEYS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Columns that say when, where and by what something was made. All others are its results: two runs are equal when
+# those are.
+CIRCUMSTANCES: dict[str, tuple[str, ...]] = {
+    RUNS: (
+        "train_seconds",
+        "finished_at",
+        "device",
+        "workers",
+        "threads",
+        "fpl_version",
+        "commit",
+        "python",
+        "torch",
+        "cuda",
+        # Named by the code that made it; what it holds is `weights_sha256`.
+        "weights_source",
+        "instructions",
+        "loss_implementation",
+    ),
+    FAILURES: ("log", "failed_at"),
+    NOISE: ("device", "threads", "finished_at"),
+    STUDIES: ("device", "wall_seconds", "updated_at", "fpl_version"),
+    TRIALS: ("device_hours", "cost", "started_at", "updated_at"),
+}
+
 SCHEMAS: dict[str, pa.Schema] = {
     # One row a run, which is done when this row is there and can be read. `config` is the canonical JSON and becomes
     # dotted columns.

@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from fpl.config.identity import recipe_digest
+from fpl.config.identity import recipe_digest, run_id
 from fpl.store.done import has_failed, is_done
 from fpl.store.read import Results
 from fpl.sweep.execution import Execution
-from fpl.sweep.job import Job, JobResult, run_serially
 from fpl.sweep.places import Places
+from fpl.sweep.prepare import pin
 from fpl.sweep.suite import Wanted
-from fpl.sweep.view import View
+
+if TYPE_CHECKING:
+    from fpl.sweep.job import Job, JobResult
+    from fpl.sweep.view import View
 
 # Images of which a run that a figure shows keeps pictures: as many as any figure shows.
 EXAMPLES = 8
@@ -34,6 +38,13 @@ class Account:
     results: dict[str, JobResult] = field(default_factory=dict)
     failed_before: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+    def add(self, other: Account) -> None:
+        """Take over what another call found and did."""
+        self.before += other.before
+        self.results |= other.results
+        self.failed_before += other.failed_before
+        self.seconds += other.seconds
 
     @property
     def done(self) -> list[str]:
@@ -59,6 +70,7 @@ def carry_out(
     estimate: Callable[[Wanted], float],
     retry_failed: bool = False,
     say: Callable[[str], None] = print,
+    after: Callable[[], None] | None = None,
 ) -> Account:
     """Train every wanted run that the store lacks.
 
@@ -69,27 +81,35 @@ def carry_out(
         estimate: Expected seconds of a run, for the time left.
         retry_failed: Try runs again that failed in an earlier call.
         say: Takes lines for the user.
+        after: Called in this process whenever a run is over; the next one waits for it.
 
     Raises:
         FplError: An input is missing, or the runs ask for more than there is.
     """
     account = Account()
-    gangs: list[Job] = []
-    others: list[Job] = []
-    estimates: dict[str, float] = {}
+    pending: list[Wanted] = []
     for run in wanted:
-        job = Job.pinned(run.config, places, execution, EXAMPLES if run.pictured else 0)
-        identity = job.run_id
+        identity = run_id(pin(run.config, places)[0])
         if is_done(places.out, identity):
             account.before.append(identity)
         elif has_failed(places.out, identity) and not retry_failed:
             account.failed_before.append(identity)
         else:
-            (gangs if run.gang else others).append(job)
-            # A gang's run holds the cores of several others.
-            estimates[identity] = estimate(run) * (execution.gang_workers if run.gang else 1)
-    if not estimates:
+            pending.append(run)
+    if not pending:
         return account
+    # Only now: a call with nothing to do need not wait until all that trains is loaded.
+    from fpl.sweep.job import Job, run_serially
+    from fpl.sweep.view import View
+
+    gangs: list[Job] = []
+    others: list[Job] = []
+    estimates: dict[str, float] = {}
+    for run in pending:
+        job = Job.pinned(run.config, places, execution, EXAMPLES if run.pictured else 0)
+        (gangs if run.gang else others).append(job)
+        # A gang's run holds the cores of several others.
+        estimates[job.run_id] = estimate(run) * (execution.gang_workers if run.gang else 1)
     if other := _done_on_other_inputs([*gangs, *others], places):
         say(f"{other} of these runs are in the store with other data, splits or weights: they are trained anew")
     # Long runs first: at the end no core waits for one of them.
@@ -97,7 +117,7 @@ def carry_out(
         jobs.sort(key=lambda job: -estimates[job.run_id])
     steps = {job.run_id: int(job.config["train"]["steps"]) for job in [*gangs, *others]}
     began = time.monotonic()
-    with View(estimates, steps, before=len(account.before)) as view:
+    with View(estimates, steps, before=len(account.before), after=after) as view:
         if execution.local:
             account.results = run_serially([*gangs, *others], view)
         else:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TextIO
@@ -15,7 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fpl.sweep.job import JobResult
-from fpl.text import duration
+from fpl.text import duration, shortened
+
+# Columns of the live table beside the run ids.
+OTHERS = 40
 
 
 @dataclass
@@ -37,12 +41,14 @@ class View:
         steps: Run id -> steps of the run.
         before: Runs of the campaign that were done before.
         stream: Where to write.
+        after: Called whenever a run is over.
     """
 
     estimates: Mapping[str, float]
     steps: Mapping[str, int]
     before: int = 0
     stream: TextIO = field(default_factory=lambda: sys.stderr)
+    after: Callable[[], None] | None = None
     _began: float = field(default_factory=time.monotonic)
     _running: dict[str, _Running] = field(default_factory=dict)
     _ended: dict[str, JobResult] = field(default_factory=dict)
@@ -79,10 +85,18 @@ class View:
         running = self._running.pop(result.run_id, None)
         self._ended[result.run_id] = result
         total = self.before + len(self.estimates)
-        words = [f"[{self.before + len(self._ended):{len(str(total))}}/{total}]", result.run_id, _outcome(result)]
+        place = f"[{self.before + len(self._ended):{len(str(total))}}/{total}]"
+        words = [_outcome(result)]
         if running is not None and result.status == "done":
             words.append(f"{time.monotonic() - running.began:.0f} s")
-        self._line("  ".join([*words, self._left()]).rstrip())
+        rest = " ".join([*words, self._left()]).rstrip()
+        if result.status == "done":
+            # The end of an id is what tells runs apart: its middle goes where the line would wrap.
+            self._line(f"{place} {shortened(result.run_id, self._width() - len(place) - len(rest) - 2)} {rest}")
+        else:
+            self._line(f"{place} {result.run_id} {rest}")
+        if self.after is not None:
+            self.after()
 
     def note(self, text: str) -> None:
         """A line that stays."""
@@ -101,6 +115,10 @@ class View:
             return None
         whole = sum(self.estimates.values())
         return (time.monotonic() - self._began) * max(0.0, whole - passed) / passed
+
+    def _width(self) -> int:
+        """Columns of a line; a file has as many as it takes."""
+        return self._live.console.width if self._live is not None else shutil.get_terminal_size((10_000, 0)).columns
 
     def _left(self) -> str:
         remaining = self.remaining()
@@ -131,7 +149,9 @@ class View:
             table.add_column(name, justify=justify)  # type: ignore[arg-type]
         for run_id, running in self._running.items():
             step = f"{running.step}/{self.steps.get(run_id, 0)}"
-            table.add_row(run_id, step, _percent(running.last), _percent(running.best))
+            table.add_row(
+                shortened(run_id, self._width() - OTHERS), step, _percent(running.last), _percent(running.best)
+            )
         return table
 
 

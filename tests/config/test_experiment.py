@@ -206,7 +206,7 @@ def test_cells_without_a_run_say_why(folder: Path) -> None:
 
 
 def test_controls_can_be_left_out(folder: Path) -> None:
-    assert {name.split(".")[0] for name in cells(folder, controls=False)} == {"base", "fpl", "old", "later"}
+    assert {name.split(".")[0] for name in cells(folder, rows="paper")} == {"base", "fpl", "old", "later"}
 
 
 def test_seeds_make_runs_of_their_own(folder: Path) -> None:

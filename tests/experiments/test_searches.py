@@ -58,7 +58,7 @@ def recipe(base: RunConfig, params: Mapping[str, Any]) -> str:
 @functools.cache
 def cell_recipes(scale: str) -> dict[str, str]:
     """Recipe digest of each cell of the tables, seed 0."""
-    cells = load_campaign(FOLDER, scale, seeds=1, controls=False).all_cells
+    cells = load_campaign(FOLDER, scale, seeds=1).all_cells
     return {cell.name: cell.recipes[0] for cell in cells if cell.recipes}
 
 

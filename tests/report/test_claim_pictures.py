@@ -70,7 +70,7 @@ def test_background(tmp_path: Path, k: np.ndarray, certain: tuple[str, str], ear
         .replace("synthetic_city", "synthetic_voc")
         .replace("num_classes = 19", "num_classes = 21")
     )
-    world.campaign = load_campaign(world.experiments, "little")
+    world.campaign = load_campaign(world.experiments, "little", rows="all")
     run_id = world.log(RUN, [])
     assert world.verdict(RUN, "background_certain").state == "not run"
     world.pictures(

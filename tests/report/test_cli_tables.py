@@ -65,21 +65,31 @@ def test_formats_go_to_standard_output_or_a_file(world: World, tmp_path: Path, f
     assert said == f"4 tables in {target}\n"
 
 
-def test_controls_and_seeds(world: World) -> None:
-    def rows(*arguments: str) -> list[dict[str, str]]:
-        return list(csv.DictReader(io.StringIO(call(world, "main", "--format", "csv", *arguments).stdout)))
+def test_rows_and_seeds(world: World) -> None:
+    def rows(*arguments: str, names: str = "main") -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(call(world, names, "--format", "csv", *arguments).stdout)))
 
-    assert len(rows()) == 15 and len(rows("--no-controls")) == 12
+    stored = ("--results", str(world.out))
+    assert len(rows(*stored)) == 12 and len(rows(*stored, "--rows", "all")) == 15
+    # A name that fits no row of the paper's asks for one of ours.
+    assert len(rows(*stored, names="main.superv*")) == 3
+    left = call(world, "main", *stored).stdout
+    assert "1 control row without results left out: `fpl reproduce --rows all --scale little` trains their 3 runs" in (
+        " ".join(left.split())
+    )
+    world.run("main.supervised.small_8", 20.0)
+    assert len(rows(*stored)) == 15 and len(rows(*stored, "--rows", "paper")) == 12
+    assert "control row" not in call(world, "main", *stored).stdout
     assert {row["wanted"] for row in rows("--seeds", "2")} == {"2", "0"}
 
 
 def test_default_results_are_those_of_the_scale(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(world.out.parent)
-    assert "0 of 9 runs done" in call(world).stdout
+    assert "0 of 6 runs done" in call(world).stdout
     shutil.copytree(world.out, Path("elsewhere") / "little")
     world.out.rename("of-no-scale")
     Path("elsewhere").rename("results")
-    assert "2 of 9 runs done" in call(world).stdout
+    assert "2 of 6 runs done" in call(world).stdout
 
 
 def test_named_results_must_be_there(world: World, tmp_path: Path) -> None:

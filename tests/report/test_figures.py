@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import pandas as pd
 import pytest
 
 from fpl.config.figure import load_figures
+from fpl.report.drawn import CACHE, Drawing, Task, drawings, forget_others
 from fpl.report.figure_page import figure_extra
 from fpl.report.figures import COLUMN, DPI, Prepared, prepare, write_figures
+from fpl.report.page import Extra
 from fpl.store.pictures import encode
 from fpl.store.write import write_table
 from tests.report.world import World
@@ -143,10 +147,49 @@ def test_nothing_run_at_all(tmp_path: Path) -> None:
     assert [item.figure.name for item in found if item.paint is not None] == ["weights"]
 
 
+def section(world: World) -> list[Extra]:
+    found = prepare(load_figures(world.experiments), world.campaign, world.results)
+    return figure_extra(found, drawings(None, found), world.out / "figures")
+
+
+def test_nothing_is_drawn_twice_from_the_same_runs(world: World, tmp_path: Path) -> None:
+    calls: list[list[str]] = []
+
+    def spy(function: Callable[[Task], Drawing], tasks: Sequence[Task]) -> list[Drawing]:
+        calls.append([name for name, *_ in tasks])
+        return [function(task) for task in tasks]
+
+    names = ["bars", "course"]
+    first = [prepared(world)[name] for name in names]
+    drawn = drawings(tmp_path, first, spy)
+    kept = {path.name for path in (tmp_path / CACHE).iterdir()}
+    assert len(kept) == 6 and calls == [names]
+    again = drawings(tmp_path, [prepared(world)[name] for name in names], spy)
+    assert calls[1:] == [[]] and again == drawn
+    # Another run behind it: that figure alone is drawn, and what was drawn before it is forgotten.
+    world.run("main.cps.small_8", 70.0, 0, finished_at="2027-01-01T00:00:00+00:00")
+    changed = [prepared(world)[name] for name in names]
+    renewed = drawings(tmp_path, changed, spy)
+    assert calls[2:] == [["bars"]] and renewed["course"] == drawn["course"] and renewed["bars"] != drawn["bars"]
+    forget_others(tmp_path, changed)
+    left = {path.name for path in (tmp_path / CACHE).iterdir()}
+    assert len(left) == 6 and len(left & kept) == 3
+    # Half of what is kept, as after a kill, is nothing.
+    next((tmp_path / CACHE).glob("*.png")).unlink()
+    drawings(tmp_path, changed, spy)
+    assert len(calls[3]) == 1
+
+
+def test_other_processes_can_draw(world: World) -> None:
+    for item in prepared(world).values():
+        if item.paint is not None:
+            pickle.loads(pickle.dumps(item.paint))
+
+
 def test_the_page_has_figures_captions_and_claims(world: World) -> None:
     for name in ("bars", "curve", "batches"):
         (world.experiments / "figures" / f"{name}.toml").unlink()
-    (extra,) = figure_extra(world.results, world.campaign, world.experiments)
+    (extra,) = section(world)
     assert (extra.anchor, extra.title) == ("figures", "Figures")
     assert extra.html.count("<svg") == extra.html.count("<figure id=") == 3
     assert "K &amp; &lt;impurity&gt; over training." in extra.html
@@ -155,7 +198,7 @@ def test_the_page_has_figures_captions_and_claims(world: World) -> None:
     ids = re.findall(r'\bid="([^"]+)"', extra.html)
     assert len(ids) == len(set(ids))
     assert not re.search(r'(href|src)="(?!#|data:)', extra.html)
-    again = figure_extra(world.results, world.campaign, world.experiments)
+    again = section(world)
     assert again[0].html == extra.html
 
 
@@ -163,7 +206,7 @@ def test_the_page_lists_what_is_not_drawn_and_links_files(tmp_path: Path) -> Non
     world = figure_world(tmp_path)
     (world.out / "figures").mkdir(parents=True)
     (world.out / "figures" / "weights.csv").write_text("shape,q,weight\n")
-    (extra,) = figure_extra(world.results, world.campaign, world.experiments)
+    (extra,) = section(world)
     assert '<a href="figures/weights.csv">CSV</a>' in extra.html
     assert "<h3>Not drawn</h3>" in extra.html and "fpl reproduce main.fpl_cps.small_8" in extra.html
     assert extra.html.count("<svg") == 1
@@ -230,6 +273,6 @@ def test_pictures_are_drawn_with_the_numbers_behind_them(
 
 
 def test_a_page_without_figure_files_has_no_section(world: World, tmp_path: Path) -> None:
-    assert figure_extra(world.results, world.campaign, tmp_path) == []
+    assert figure_extra(prepare(load_figures(tmp_path), world.campaign, world.results), {}) == []
     other = figure_world(tmp_path / "other", names=["again"])
-    assert figure_extra(None, other.campaign, other.experiments) == []
+    assert figure_extra(prepare(load_figures(other.experiments), other.campaign, None), {}) == []

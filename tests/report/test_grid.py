@@ -287,7 +287,7 @@ def test_a_step_of_ael_uses_up_two_images_of_an_epoch(tmp_path: Path) -> None:
     table = world.experiments / "tables" / "speed.toml"
     ael = '[[rows]]\nkey = "ael"\nlabel = "AEL"\nrole = "baseline"\nrecipe = "ael"\nvalues = [730]\n'
     table.write_text(SPEED + ael)
-    world.campaign = load_campaign(world.experiments, "little")
+    world.campaign = load_campaign(world.experiments, "little", rows="all")
     # As Table A6: 2603 unlabeled images and 8 mixed ones a step are 163 steps (2603 / 16 = 162.7); 4.48 s each, 730 s.
     config = world.cell("speed.ael.city").configs[0]
     config = config.model_copy(update={"data": config.data.model_copy(update={"unlabeled_batch": 8})})
@@ -359,10 +359,10 @@ def test_unknown_names(tmp_path: Path, name: str, message: str) -> None:
         World(tmp_path, "little", names=[name])
 
 
-def test_controls_and_seeds_come_from_the_scale(tmp_path: Path) -> None:
+def test_rows_and_seeds(tmp_path: Path) -> None:
     assert World(tmp_path, "full").campaign.seeds == (0, 1, 2)
     assert not [cell for cell in World(tmp_path, "full").campaign.all_cells if cell.row.role == "control"]
-    assert [cell for cell in World(tmp_path, "full", controls=True).campaign.all_cells if cell.row.role == "control"]
+    assert [cell for cell in World(tmp_path, "full", rows="all").campaign.all_cells if cell.row.role == "control"]
     assert World(tmp_path, "full", seeds=2).campaign.seeds == (0, 1)
     assert World(tmp_path, "full").campaign.comparable and not World(tmp_path, "little").campaign.comparable
     with pytest.raises(FplError, match="at least 1"):

@@ -233,7 +233,7 @@ def test_report_without_searches_is_the_page_of_the_tables(tmp_path: Path) -> No
 
     world = World(tmp_path, "little")
     world.run("main.cps.small_8", 25.0)
-    assert call(world).exit_code == 0
+    assert call(world, "--rows", "all").exit_code == 0
     grids = build_grids(world.campaign, world.results)
     assert (world.out / "index.html").read_text() == page(grids, summarize(grids, world.results))
     assert not (world.out / "search").exists()

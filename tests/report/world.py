@@ -189,14 +189,12 @@ comparable = false
 proves = "that all is whole"
 proves_not = "gains in mIoU"
 seeds = 1
-controls = true
 """,
     "full": """
 [scale]
 name = "full"
 comparable = true
 seeds = 3
-controls = false
 """,
 }
 
@@ -227,6 +225,7 @@ class World:
         self, folder: Path, scale: str, edits: Mapping[str, tuple[str, str]] | None = None, **options: Any
     ) -> None:
         self.experiments = write_paper(folder, edits)
+        options.setdefault("rows", "all" if scale == "little" else "paper")
         self.out = folder / "results"
         self.campaign: Campaign = load_campaign(self.experiments, scale, **options)
 

@@ -55,7 +55,7 @@ class Runs(World):
     def __init__(self, folder: Path, scale: str = "little") -> None:
         super().__init__(folder, scale)
         (self.experiments / "tables" / "curve.toml").write_text(CURVE + "".join(map(row, LEVELS)))
-        self.campaign = load_campaign(self.experiments, scale)
+        self.campaign = load_campaign(self.experiments, scale, rows="all")
 
     def log(self, name: str, rows: Sequence[Mapping[str, Any]], miou: float = 40.0, seed: int = 0) -> str:
         """Store a run of 200 steps with these rows of `fuzziness`."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fpl.store.compact import compact
 from fpl.store.pictures import KINDS, decode, encode
+from fpl.store.publish import publish_runs
 from fpl.store.read import Results
 from fpl.store.schema import EXAMPLES, RUNS
 from fpl.store.write import write_run
@@ -67,7 +67,7 @@ def test_compacted_pictures_are_the_same(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     for name in ("b", "a"):
         write_run(source, {"run_id": name, "config": "{}"}, [], [], [], rows())
-    compact(source, target)
+    publish_runs(source, target, {"a", "b"})
     ours, theirs = Results(source).examples, Results(target).examples
     assert list(theirs["run_id"]) == ["a"] * 3 + ["b"] * 3
     assert len(ours) == len(theirs) == 6

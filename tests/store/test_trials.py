@@ -12,7 +12,7 @@ import fpl
 from fpl.config.search import Parameter
 from fpl.errors import FplError
 from fpl.report.results import print_results
-from fpl.store.compact import compact, publish_searches
+from fpl.store.publish import publish_runs, publish_searches
 from fpl.store.read import Results
 from fpl.store.trials import TrialRow, read_study, read_trials, write_trial
 from fpl.store.write import write_run
@@ -111,29 +111,31 @@ def test_searches_alone_are_results_without_runs(out: Path) -> None:
 
 def test_publishing_replaces_a_study_and_leaves_the_others(out: Path, tmp_path: Path) -> None:
     target = tmp_path / "published"
-    assert publish_searches(out, target, [QUARTER]) == 1
+    assert publish_searches(out, target, [QUARTER]).new == 1
     trial(out, 3, {"loss.strategy": "fixed", "loss.fixed_k": 3}, 53.0, name=QUARTER)
     assert list(fpl.load_results(target).search("demo")["study"]) == [QUARTER] * 3
-    assert publish_searches(out, target) == 2
+    done = publish_searches(out, target)
+    assert (done.same, done.new, done.gone) == (0, 2, 0)
     assert sorted(path.name for path in target.rglob("*.parquet")) == ["all.parquet"] * 2
     pd.testing.assert_frame_equal(Results(target).search("demo"), Results(out).search("demo"))
     assert len(Results(target).search("demo")) == 13
     # A store without this study, and one without any, take nothing away.
     other = tmp_path / "other"
     study(other, "other-cccc0003", search="other")
-    assert publish_searches(other, target) == 1 and publish_searches(tmp_path / "empty", target) == 0
+    assert publish_searches(other, target).new == 1
+    assert not publish_searches(tmp_path / "empty", target).changed
     assert fpl.load_results(target).searches == ["demo", "other"]
     with pytest.raises(FplError, match="their own store"):
         publish_searches(out, out)
 
 
-def test_compacting_runs_leaves_published_searches(out: Path, tmp_path: Path) -> None:
+def test_publishing_runs_leaves_published_searches(out: Path, tmp_path: Path) -> None:
     target, runs = tmp_path / "published", tmp_path / "runs"
     publish_searches(out, target)
     write_run(runs, {"run_id": "a", "digest": "a", "config": "{}"}, [], [], [])
     before = {path: path.read_bytes() for path in target.rglob("*.parquet")}
-    assert compact(runs, target, keep={"a"}) == 1
+    assert publish_runs(runs, target, {"a"}, whole=True).new == 1
     assert before.items() <= {path: path.read_bytes() for path in target.rglob("*.parquet")}.items()
-    # Nor does it take along those of the store that it compacts.
-    compact(out, tmp_path / "third")
+    # Nor does it take along those of the store that it is given.
+    publish_runs(out, tmp_path / "third", {"a"})
     assert not list((tmp_path / "third").rglob("*.parquet"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ from fpl import load_results
 from fpl.cli import app
 from fpl.errors import FplError
 from fpl.store.read import Results
+from fpl.store.write import write_table
 from fpl.sweep.places import Places
 from tests.conftest import RUN
 
@@ -77,35 +79,80 @@ def run(folder: Path, data_places: Places):  # type: ignore[no-untyped-def]
     return call
 
 
-def test_trains_prints_and_publishes_once(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
+def content(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_trains_prints_and_shows_in_its_own_folder(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
     first = run()
     assert first.exit_code == 0, first.output
     assert "2 trained now" in first.output and "paper 61.00" in first.output
-    published = folder / "results" / "little"
-    assert sorted(load_results(published).runs["loss.kind"]) == ["ce", "fpl"]
-    page = (published / "index.html").read_text()
+    # Where to look is said before the first run begins.
+    assert 0 <= first.output.find("tables and page, while it works") < first.output.find("[1/2]")
+    own = folder / "runs" / "little"
+    assert sorted(load_results(own).runs["loss.kind"]) == ["ce", "fpl"]
+    page = (own / "index.html").read_text()
     assert "FPL+CPS" in page and "2 of 2 runs done" in page
-    environment = (published / "ENVIRONMENT").read_text()
-    assert "2 runs" in environment
+    assert "2 runs" in (own / "ENVIRONMENT").read_text()
+    before = content(own)
     second = run()
     assert "2 runs were done before, 0 trained now" in second.output
-    assert (published / "ENVIRONMENT").read_text() == environment
-
-
-def test_a_part_is_not_published(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
-    assert run("small.fpl").exit_code == 0
+    # Nothing was done: nothing is written.
+    assert content(own) == before
     assert not (folder / "results").exists()
-    assert list(load_results(folder / "runs" / "little").runs["loss.kind"]) == ["fpl"]
 
 
-def test_new_results_get_a_new_environment_and_are_compared(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
-    run()
-    place = folder / "results" / "little" / "ENVIRONMENT"
-    place.write_text("commit: of somebody else")
+def test_publishing_leaves_what_is_equal(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    published = folder / "results" / "little"
+    done = run("--publish", str(published))
+    assert done.exit_code == 0, done.output
+    assert f"published in {published}: 2 new, 0 as they were, 0 taken out" in done.output
+    place = published / "ENVIRONMENT"
+    place.write_text("commit: of somebody else\ncpu instructions: AVX9\n")
+    run("--publish", str(published))
+    before = content(published)
+    # Trained anew: other times, the same results.
     (folder / "runs").rename(folder / "gone")
-    again = run()
-    assert "miou_whole_best: 2 of 2 runs equal the results published before to the last bit" in again.output
-    assert "somebody else" not in place.read_text()
+    again = run("--publish", str(published))
+    assert "2 of 2 runs equal the published ones in " in again.output and "0 new, 2 as they were" in again.output
+    assert content(published) == before and "somebody else" in place.read_text()
+
+
+def test_what_differs_is_counted_and_explained(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    published = folder / "results" / "little"
+    run("--publish", str(published))
+    table = pq.read_table(published / "runs" / "all.parquet").to_pylist()
+    table[0] |= {"miou_whole_best": table[0]["miou_whole_best"] + 0.5, "torch": "1.0", "commit": "0123"}
+    write_table(published / "runs" / "all.parquet", "runs", table)
+    environment = published / "ENVIRONMENT"
+    environment.write_text("cpu instructions: AVX9\n")
+    output = " ".join(run().output.split())
+    assert "1 of 2 runs equal the published ones in results/little to the last bit; 1 differs, by up to 0.50" in output
+    assert "torch: " in output and "1.0 there" in output and "0123 there" in output
+    assert "cpu instructions: " in output and "AVX9 there" in output and "threads: " not in output
+    # The new result is published, with where it was made; the other one stays.
+    assert "1 new, 1 as they were" in run("--publish", str(published)).output
+    assert "AVX9" not in environment.read_text()
+
+
+def test_a_part_leaves_what_else_is_published(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    published = folder / "results" / "little"
+    run("--publish", str(published))
+    (folder / "runs").rename(folder / "gone")
+    assert "0 new, 1 as they were, 0 taken out" in run("small.fpl", "--publish", str(published)).output
+    assert len(load_results(published).runs) == 2
+    own = folder / "runs" / "little"
+    assert list(load_results(own).runs["loss.kind"]) == ["fpl"]
+    assert "1 of 2 runs done" in (own / "index.html").read_text()
+
+
+def test_all_rows_measure_the_noise_floor_too(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    assert run("--rows", "all", "--repeats", "2").exit_code == 0
+    assert len(Results(folder / "runs" / "little").noise) == 2
 
 
 def test_an_override_leaves_the_baseline_alone(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
@@ -141,6 +188,7 @@ def test_noise_repeats_the_run_of_the_scale(run, folder: Path) -> None:  # type:
         (["seed=3"], "--seeds"),
         (["nothing"], "no table"),
         (["noise", "small"], "noise goes alone"),
+        (["loss.threshold=0.8", "--publish", "results/little"], "as they stand in experiments/"),
         (["--workers", "3"], "3 workers per run"),
         (["--data-root", "elsewhere", "data.dataset=camvid", "data.num_classes=11"], "cannot start"),
     ],

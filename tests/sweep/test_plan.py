@@ -76,7 +76,6 @@ SCALE = """
 [scale]
 name = "test"
 seeds = 1
-controls = true
 [launch]
 launcher = "inline"
 gang = ["two.fpl"]
@@ -101,7 +100,7 @@ def experiments(tmp_path: Path, run_file: Path) -> Path:
 
 @pytest.fixture
 def campaign(experiments: Path) -> Campaign:
-    return load_campaign(experiments, "test")
+    return load_campaign(experiments, "test", rows="all")
 
 
 def run_of(plan: Plan, cell: str) -> Wanted:
@@ -157,7 +156,7 @@ def test_failed_runs_have_their_reason_until_they_succeed(campaign: Campaign, pl
 def test_runs_on_data_that_only_a_download_gives_are_blocked(experiments: Path, places: Places) -> None:
     base = experiments / "base" / "synthetic_city_cps.toml"
     base.write_text(base.read_text().replace('"synthetic_city"', '"cityscapes"'))
-    plan = make_plan(load_campaign(experiments, "test"), places)
+    plan = make_plan(load_campaign(experiments, "test", rows="all"), places)
     assert len(plan.blocked) == RUNS and not plan.missing and not plan.to_make
     # One reason for all: that the split, made by rule, is missing as well helps nobody.
     ((reason, count),) = plan.obstacles.items()
@@ -182,7 +181,7 @@ def test_what_reproduce_makes_itself_blocks_nothing(campaign: Campaign, tmp_path
 def test_lists_that_no_rule_gives_block(experiments: Path, places: Places, tmp_path: Path) -> None:
     folders = Places(places.out, places.data_root, tmp_path / "splits")
     overrides = ["data.split.family=imported", "data.split.fraction=7"]
-    imported = load_campaign(experiments, "test", overrides=overrides)
+    imported = load_campaign(experiments, "test", rows="all", overrides=overrides)
     plan = make_plan(imported, folders)
     (reason,) = plan.obstacles
     assert len(plan.blocked) == RUNS and "no split file labeled.txt for fraction 7" in reason
@@ -352,7 +351,7 @@ def call(experiments: Path, places: Places, *more: str) -> str:
     app.command()(command)
     folders = ["--out", str(places.out), "--data-root", str(places.data_root), "--splits", str(places.splits_root)]
     result = CliRunner(env={"RAY_ADDRESS": None}).invoke(
-        app, ["--scale", "test", "--experiments", str(experiments), *folders, *more]
+        app, ["--scale", "test", "--rows", "all", "--experiments", str(experiments), *folders, *more]
     )
     assert result.exit_code == 0, result.output
     return result.output
@@ -373,7 +372,7 @@ def test_command_prints_everything(experiments: Path, places: Places, campaign: 
 
 
 def test_command_names_tables_seeds_and_overrides(experiments: Path, places: Places) -> None:
-    text = call(experiments, places, "one.cps", "train.steps=9", "--seeds", "3", "--no-controls", "--address", "auto")
+    text = call(experiments, places, "one.cps", "train.steps=9", "--seeds", "3", "--rows", "paper", "--address", "auto")
     # One step count, so that the two columns share their runs.
     assert "3 distinct runs serve 2 cells with 3 seeds each" in text
     assert "capacity: read from Ray at start" in text and "wall time" not in text

@@ -14,7 +14,7 @@ from fpl.config.figure import load_figures
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
-from fpl.store.compact import compact, compare
+from fpl.store.publish import difference, publish_runs
 from fpl.store.read import Results
 from fpl.store.schema import RUNS
 from fpl.store.write import failure_path, run_path, write_table
@@ -134,15 +134,19 @@ def test_noise_of_a_deterministic_machine_is_zero(config: RunConfig, places: Pla
     assert not run_path(places.out, noise["run_id"][0]).exists()
 
 
-def test_compacted_store_reads_the_same(config: RunConfig, places: Places, tmp_path: Path) -> None:
+def test_published_store_reads_the_same(config: RunConfig, places: Places, tmp_path: Path) -> None:
     reproduce([wanted(config), wanted(changed(config, loss={"threshold": 0.8}))], places)
-    assert compact(places.out, tmp_path / "published") == 2
-    before, after = Results(places.out), Results(tmp_path / "published")
+    before = Results(places.out)
+    assert publish_runs(places.out, tmp_path / "published", set(before.runs["run_id"])).new == 2
+    after = Results(tmp_path / "published")
     for name in ("runs", "history", "classes", "fuzziness", "failures", "noise"):
         pd.testing.assert_frame_equal(getattr(before, name), getattr(after, name))
-    assert (compare(before.runs, after.runs, "miou_whole_last") == 0).all()
+    found = difference(before.runs, after.runs)
+    assert found.both == 2 and found.differ.empty
     shifted = after.runs.assign(miou_whole_last=after.runs["miou_whole_last"] + [0.5, 0.0])
-    assert sorted(compare(before.runs, shifted, "miou_whole_last")) == pytest.approx([0.0, 0.5])
+    found = difference(before.runs, shifted)
+    assert list(found.differ["run_id_ours"]) == [after.runs["run_id"][0]] == [found.run_id]
+    assert found.points == pytest.approx(0.5)
 
 
 def test_inputs_are_made_once(config: RunConfig, places: Places, tmp_path: Path) -> None:
@@ -154,6 +158,20 @@ def test_inputs_are_made_once(config: RunConfig, places: Places, tmp_path: Path)
     assert pin(config, fresh)[0] == pin(config, places)[0]
     make_inputs([config, thirds], fresh, said.append)
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("columns", [70, 80, 200])
+def test_lines_of_the_view_fit_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    name = "synthetic_city-cps-cutmix-fpl-tiny-every-nth-1_16-s0-879315a6"
+    stream = io.StringIO()
+    with View({name: 10.0, "b": 3e5}, {name: 5, "b": 5}, before=196, stream=stream) as view:
+        view.started(name)
+        view._began -= 20.0
+        view.ended(JobResult(name, "done", metrics={"miou_whole_last": 12.5, "miou_whole_best": 13.0}))
+    (line,) = stream.getvalue().splitlines()
+    assert len(line) <= columns and "879315a6 mIoU 12.50 (best 13.00)" in line and "left " in line
+    assert (name in line) == (columns == 200)
 
 
 def test_view_prints_a_line_per_run_with_the_time_left() -> None:
@@ -168,7 +186,7 @@ def test_view_prints_a_line_per_run_with_the_time_left() -> None:
         view.started("b")
         view.ended(JobResult("b", "failed", "out of memory"))
     first, second = stream.getvalue().splitlines()
-    assert first.startswith("[ 8/10]  a  mIoU 12.50 (best 13.00)") and first.endswith("left 3:00")
+    assert first.startswith("[ 8/10] a mIoU 12.50 (best 13.00)") and first.endswith("left 3:00")
     assert "FAILED: out of memory" in second
 
 

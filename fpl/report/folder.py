@@ -1,0 +1,79 @@
+"""Everything a folder of results shows: tables, figures, claims, searches, and the page with all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fpl.config.figure import load_figures
+from fpl.report.claims import scale_note, write_claims
+from fpl.report.drawn import Map, drawings, forget_others, in_order
+from fpl.report.figure_page import figure_extra
+from fpl.report.figures import FOLDER, Prepared, prepare, write_figures
+from fpl.report.page import Extra, write_page, write_tables
+from fpl.report.search_page import search_extra, write_search_pages
+from fpl.report.shown import Shown
+from fpl.store.read import Results
+
+ENVIRONMENT = "ENVIRONMENT"
+LATER = "Figures are drawn when the runs are done; <code>fpl figures</code> draws those there are."
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where a report stands.
+
+    Attributes:
+        page: Its main page.
+        searches: Pages of the searches that were asked for.
+        figures: Its figures, drawn or not; empty if they were left for later.
+    """
+
+    page: Path
+    searches: list[Path] = field(default_factory=list)
+    figures: list[Prepared] = field(default_factory=list)
+
+
+def write_report(
+    folder: Path,
+    shown: Shown,
+    experiments: Path,
+    searches: Sequence[str] = (),
+    *,
+    draw: bool = True,
+    run: Map = in_order,
+) -> Written:
+    """Write tables, figures with claims, pages of searches and the main page; files that stay the same are left alone.
+
+    Args:
+        folder: Where it goes. What it says about its environment is read there.
+        shown: The tables.
+        experiments: `experiments/`, for the figures.
+        searches: Those whose pages are written.
+        draw: Whether there are figures; without them it is made in a moment.
+        run: Draws figures (`fpl.report.drawn`).
+
+    Raises:
+        FplError: A broken figure file, or an unknown search.
+    """
+    store = shown.results or Results(folder)
+    pages = [page for name in searches for page in write_search_pages(folder, name, main=True)]
+    write_tables(folder, shown.grids, shown.summary)
+    prepared: list[Prepared] = []
+    extra: list[Extra] = []
+    figures = load_figures(experiments)
+    if draw and figures:
+        prepared = prepare(figures, shown.campaign, store)
+        target = folder / FOLDER
+        drawn = drawings(target, prepared, run)
+        write_figures(target, prepared, drawn=drawn)
+        write_claims(target, [one for item in prepared for one in item.verdicts], scale_note(shown.campaign))
+        forget_others(target, prepared)
+        extra += figure_extra(prepared, drawn, target)
+    elif figures:
+        extra.append(Extra("figures", "Figures", f"<p>{LATER}</p>\n"))
+    environment = folder / ENVIRONMENT
+    text = environment.read_text(encoding="utf-8") if environment.is_file() else ""
+    page = write_page(folder, shown.grids, shown.summary, text, [*extra, *search_extra(store)])
+    return Written(page, pages, prepared)

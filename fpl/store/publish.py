@@ -1,0 +1,203 @@
+"""From a working store to what is published: equal results stay as they are, to the byte."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fpl.errors import FplError
+from fpl.files import write_atomic
+from fpl.store.read import Results, read_parts, read_table
+from fpl.store.schema import (
+    CIRCUMSTANCES,
+    CLASSES,
+    EXAMPLES,
+    FAILURES,
+    FUZZINESS,
+    HISTORY,
+    METRICS,
+    NOISE,
+    RUNS,
+    STUDIES,
+    TRIALS,
+)
+
+# One file per table instead of one per run.
+NAME = "all.parquet"
+# What is taken or left as one, by its id. `runs` last: its row says that the others are there.
+OF_RUN = (CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, RUNS)
+Tables = Mapping[str, pa.Table]
+
+
+@dataclass(frozen=True)
+class Published:
+    """What publishing did.
+
+    Attributes:
+        same: Runs or studies whose results were published already: left as they are.
+        new: Those that were not there, or with other results.
+        gone: Those that were taken out.
+    """
+
+    same: int
+    new: int
+    gone: int
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything published is not what it was."""
+        return bool(self.new or self.gone)
+
+
+def publish_runs(source: Path, target: Path, taken: Collection[str], *, whole: bool = False) -> Published:
+    """Put runs of the store `source` into `TABLE/all.parquet` below `target`.
+
+    A run whose results equal the published ones (all columns but `CIRCUMSTANCES`) leaves them as they are, with when
+    and by what they were made. One of a recipe that is published under another id, of other inputs, replaces it.
+
+    Args:
+        source: Store with one file per run.
+        target: Folder of the published tables.
+        taken: Ids of the runs, failed ones among them.
+        whole: Whether these are all that is to be published: others go. Else others stay, and a failure replaces none.
+
+    Raises:
+        FplError: `source` and `target` are the same folder, or what `target` holds cannot be used and would be lost.
+    """
+    _check_apart(source, target)
+    theirs = {table: read_table(target, table) for table in OF_RUN}
+    if not whole:
+        finished = set(theirs[RUNS]["run_id"].to_pylist())
+        failed = set(read_parts(source, FAILURES)[0]["run_id"].to_pylist())
+        taken = set(taken) - (failed & finished)
+    ours = {table: _rows(read_parts(source, table)[0], "run_id", set(taken)) for table in OF_RUN}
+    held = {recipe: run for run, recipe in Results(source).runs[["run_id", "recipe"]].values if run in taken}
+    old = {run for run, recipe in Results(target).runs[["run_id", "recipe"]].values if held.get(recipe, run) != run}
+    done = _merge(target, ours, theirs, "run_id", old, whole)
+    # The repetitions of a run have its id, and may be published without it.
+    noise = {NOISE: _rows(read_parts(source, NOISE)[0], "run_id", set(taken))}
+    repeated = _merge(target, noise, {NOISE: read_table(target, NOISE)}, "run_id", old, whole)
+    return Published(done.same, done.new + repeated.new, done.gone + repeated.gone)
+
+
+def publish_searches(source: Path, target: Path, studies: Collection[str] | None = None) -> Published:
+    """Put studies and their trials from the store `source` into `TABLE/all.parquet` below `target`.
+
+    They replace those of the same id, unless their results are equal; what else `target` holds stays. The trials' runs
+    are not taken along.
+
+    Args:
+        source: Store with one file per trial and study.
+        target: Folder of the published tables.
+        studies: Ids of the studies to take; None for all.
+
+    Raises:
+        FplError: `source` and `target` are the same folder.
+    """
+    _check_apart(source, target)
+    ours = {table: read_parts(source, table)[0] for table in (TRIALS, STUDIES)}
+    held = set(ours[STUDIES]["study"].to_pylist())
+    taken = held if studies is None else held & set(studies)
+    ours = {table: _rows(rows, "study", taken) for table, rows in ours.items()}
+    theirs = {table: read_table(target, table) for table in ours}
+    return _merge(target, ours, theirs, "study", set(), False)
+
+
+def _merge(target: Path, ours: Tables, theirs: Tables, key: str, old: set[str], whole: bool) -> Published:
+    """Write `theirs` with what `ours` has anew; nothing where there is nothing new."""
+    now, before = _digests(ours, key), _digests(theirs, key)
+    same = {name for name in now.keys() & before.keys() if now[name] == before[name]}
+    new = now.keys() - same
+    gone = {name for name in before.keys() - now.keys() if whole or name in old}
+    if new or gone:
+        for table in ours:
+            kept = _rows(theirs[table], key, before.keys() - new - gone)
+            merged = pa.concat_tables([kept, _rows(ours[table], key, new)])
+            order = [(key, "ascending"), *([("number", "ascending")] if table == TRIALS else [])]
+            # A stable sort: rows of one run stay in their order.
+            _write(target, table, merged.sort_by(order))
+    return Published(len(same), len(new), len(gone))
+
+
+def _check_apart(source: Path, target: Path) -> None:
+    if source.resolve() == target.resolve():
+        raise FplError(
+            "results cannot be published into their own store", where=str(target), hint="name another folder"
+        )
+
+
+def _write(target: Path, table: str, rows: pa.Table) -> None:
+    """One table as one file; no file for no rows."""
+    if not len(rows):
+        (target / table / NAME).unlink(missing_ok=True)
+        return
+    buffer = pa.BufferOutputStream()
+    pq.write_table(rows, buffer, compression="zstd")
+    write_atomic(target / table / NAME, buffer.getvalue().to_pybytes())
+
+
+def _rows(rows: pa.Table, key: str, names: Collection[str]) -> pa.Table:
+    return rows.filter(pa.array([name in names for name in rows[key].to_pylist()], pa.bool_()))
+
+
+def _digests(tables: Tables, key: str) -> dict[str, str]:
+    """Id -> digest of its results in all of the tables."""
+    found: dict[str, hashlib._Hash] = {}
+    for table, rows in sorted(tables.items()):
+        results = rows.drop_columns([name for name in CIRCUMSTANCES.get(table, ()) if name in rows.column_names])
+        for name, row in zip(rows[key].to_pylist(), results.to_pylist(), strict=True):
+            # The text of a float gives its last bit, and that of NaN equals itself.
+            found.setdefault(name, hashlib.sha256()).update(f"{table} {row!r}\n".encode())
+    return {name: digest.hexdigest() for name, digest in found.items()}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Runs beside published ones of the same recipe.
+
+    Attributes:
+        both: How many there are.
+        differ: Those with another metric: the columns of both, `_ours` and `_theirs`.
+        points: The largest difference of an mIoU.
+        run_id: Whose it is.
+    """
+
+    both: int
+    differ: pd.DataFrame
+    points: float = 0.0
+    run_id: str = ""
+
+
+def difference(ours: pd.DataFrame, theirs: pd.DataFrame) -> Difference:
+    """Compare two frames of runs (`Results.runs`) to the last bit, recipe by recipe."""
+    both = _latest(ours).merge(_latest(theirs), on="recipe", suffixes=("_ours", "_theirs"))
+    if both.empty:
+        return Difference(0, both)
+    first, second = (_metrics(both, end) for end in ("_ours", "_theirs"))
+    equal = ((first == second) | (first.isna() & second.isna())).all(axis=1)
+    differ = both[~equal]
+    if differ.empty:
+        return Difference(len(both), differ)
+    points = (first - second)[[name for name in METRICS if name.startswith("miou")]].abs().max(axis=1).fillna(0.0)
+    worst = int(points.where(~equal, -1.0).to_numpy().argmax())
+    return Difference(len(both), differ, float(points.iloc[worst]), str(both["run_id_ours"].iloc[worst]))
+
+
+def _latest(frame: pd.DataFrame) -> pd.DataFrame:
+    """The run of each recipe that finished last: the one that tables show."""
+    return frame.sort_values(["finished_at", "run_id"]).drop_duplicates("recipe", keep="last")
+
+
+def _metrics(both: pd.DataFrame, end: str) -> pd.DataFrame:
+    return pd.DataFrame({name: both[f"{name}{end}"] for name in METRICS}, index=both.index).astype("float64")
+
+
+def values(frame: pd.DataFrame, name: str) -> Sequence[str]:
+    """What stands in a column, each once, as text."""
+    return sorted(set(frame[name].dropna().astype(str))) if name in frame else []

@@ -1,0 +1,41 @@
+"""What the Makefile does to a user's files and what it calls."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def make(folder: Path, *arguments: str) -> str:
+    command = ["make", "-f", str(ROOT / "Makefile"), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_clean_removes_what_was_made_and_nothing_else(tmp_path: Path) -> None:
+    data, other = tmp_path / "my data", tmp_path / "my"
+    ours = ["synthetic_city/drawing.json", "synthetic_city/gtFine/a.png", "weights/tiny_w12_d1.pth"]
+    theirs = ["synthetic_voc/image.png", "weights/resnet50-0ef8ed2d.pth", "cityscapes/a.png"]
+    for name in [*ours, *theirs]:
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text("")
+    for path in (other / "precious", tmp_path / "runs/mini/index.html", tmp_path / "runs/paper/x"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    make(tmp_path, "clean", f"DATA={data}")
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {"my/precious", "runs/paper/x", *(f"my data/{name}" for name in theirs)}
+    # And again where there is nothing.
+    make(tmp_path, "clean", f"DATA={tmp_path / 'nothing here'}")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_reproduce_is_one_call_with_its_rows(tmp_path: Path) -> None:
+    lines = [line for line in make(ROOT, "-n", "reproduce", "ROWS=all", "DATA=/a b").splitlines() if "/fpl " in line]
+    assert lines == ['.venv/bin/fpl reproduce --scale "mini" --rows "all" --data-root "/a b"']
+    assert '--rows "paper"' in make(ROOT, "-n", "reproduce")
