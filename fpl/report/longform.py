@@ -37,7 +37,7 @@ def longform(grids: Sequence[Grid]) -> str:
     writer.writerow(FIELDS)
     for grid in grids:
         for entry in grid.entries:
-            writer.writerow(map(harmless, _record(grid, entry)))
+            writer.writerow(_record(grid, entry))
     return stream.getvalue()
 
 
@@ -56,7 +56,7 @@ def _record(grid: Grid, entry: Entry) -> list[object]:
         _number(cell.arrow),
         _number(entry.arrow),
         str(entry.verdict),
-        entry.reason,
+        harmless(entry.reason),
         " ".join(entry.runs),
     ]
 
