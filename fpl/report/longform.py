@@ -45,7 +45,7 @@ def longform(grids: Sequence[Grid]) -> str:
     writer.writerow(FIELDS)
     for grid in grids:
         for entry in grid.entries:
-            writer.writerow(map(harmless, _record(grid, entry)))
+            writer.writerow(_record(grid, entry))
     return stream.getvalue()
 
 
@@ -67,7 +67,7 @@ def _record(grid: Grid, entry: Entry) -> list[object]:
         _number(interval.high if interval is not None else None),
         len(entry.gains) or "",
         str(entry.verdict),
-        entry.reason,
+        harmless(entry.reason),
         " ".join(entry.runs),
     ]
 

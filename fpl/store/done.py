@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from fpl.store.parts import SUFFIX, LeftOut, read_part
+from fpl.store.parts import SUFFIX, LeftOut, clean, read_part
 from fpl.store.schema import CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, METRICS, RUNS
 from fpl.store.write import failure_path, run_path
 
@@ -24,7 +24,7 @@ def run_row(path: Path) -> dict[str, Any]:
     part, problems = read_part(path, RUNS)
     if problems or not len(part):
         raise LeftOut(RUNS, path, problems[0] if problems else "is not there").error()
-    row: dict[str, Any] = part.to_pylist()[0]
+    row: dict[str, Any] = clean(part).to_pylist()[0]
     return row
 
 
@@ -43,12 +43,12 @@ def is_done(out: Path, run_id: str) -> bool:
 
     An empty file, a damaged one, or one with the row of another run is no run that is done.
     """
-    return len(read_part(run_path(out, run_id), RUNS)[0]) > 0
+    return len(read_part(run_path(out, run_id), RUNS, keys=True)[0]) > 0
 
 
 def has_failed(out: Path, run_id: str) -> bool:
     """Whether a run ended with an error when it was tried last."""
-    return len(read_part(failure_path(out, run_id), FAILURES)[0]) > 0
+    return len(read_part(failure_path(out, run_id), FAILURES, keys=True)[0]) > 0
 
 
 def put_aside(out: Path, run_id: str) -> list[str]:

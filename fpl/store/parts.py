@@ -6,6 +6,7 @@ everything else is shown.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,15 @@ def files_of(folder: Path, table: str) -> list[Path]:
     return sorted(path for path in found if not path.name.startswith("."))
 
 
-def read_part(path: Path, table: str) -> tuple[pa.Table, list[str]]:
-    """The rows of one file that can be used, all columns of the schema, and what is wrong with the others."""
+def read_part(path: Path, table: str, *, keys: bool = False) -> tuple[pa.Table, list[str]]:
+    """The rows of one file that can be used, all columns of the schema, and what is wrong with the others.
+
+    Their text is as it was written: `clean` it before it is shown. With `keys` only the columns that no row may lack
+    are read, and the others are null.
+    """
     schema = SCHEMAS[table]
     try:
-        part = _under_schema(open_part(path, table), schema)
+        part = _under_schema(open_part(path, table), schema, KEYS[table] if keys else schema.names)
     except FileNotFoundError:
         return schema.empty_table(), []  # the record of a failure goes when its run succeeds
     except DamagedError as error:
@@ -179,14 +184,16 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
     return whole or (pa.types.is_floating(wanted) and bool(pa.types.is_floating(found)))
 
 
-def _under_schema(file: pq.ParquetFile, schema: pa.Schema) -> pa.Table:
+def _under_schema(file: pq.ParquetFile, schema: pa.Schema, wanted: Collection[str]) -> pa.Table:
     """All columns of a schema; those that a file of an older version lacks are null, others are not read."""
     try:
+        held = set(file.schema_arrow.names)
         # Small files: threads cost more than they give.
-        part = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names], use_threads=False)
+        part = file.read(columns=[name for name in wanted if name in held], use_threads=False)
+        found = set(part.column_names)
         columns: dict[str, Any] = {
-            field.name: _clean(part.column(field.name).cast(field.type))
-            if field.name in part.column_names
+            field.name: _cast(part.column(field.name), field.type)
+            if field.name in found
             else pa.nulls(len(part), field.type)
             for field in schema
         }
@@ -198,13 +205,21 @@ def _under_schema(file: pq.ParquetFile, schema: pa.Schema) -> pa.Table:
     return whole
 
 
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == kind else column.cast(kind)
+
+
+def clean(rows: pa.Table) -> pa.Table:
+    """The same rows, their text without what a terminal would obey."""
+    return pa.table([_clean(column) for column in rows.columns], schema=rows.schema)
+
+
 def _clean(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Text without what a terminal would obey; anything else as it is."""
     kind = column.type
     texts = pc.list_flatten(column) if pa.types.is_list(kind) else column
     if not pa.types.is_string(texts.type):
         return column
-    texts.validate(full=True)
     if not pc.any(pc.match_substring_regex(texts, UNPRINTABLE)).as_py():
         return column
     if texts is column:

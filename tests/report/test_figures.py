@@ -123,7 +123,7 @@ def test_a_figure_without_runs_is_skipped_and_says_what_makes_them(tmp_path: Pat
     assert [path.stem for path in paths] == ["bars", "weights"]
     assert not (target / "areas.png").exists()
     captions = (target / "captions.md").read_text()
-    assert "**Figure 6** (`areas`; section 6). Not drawn: not run: fpl reproduce main.fpl_cps.small_8" in captions
+    assert "**Figure 6** (`areas`; section 6). Not drawn: not run: fpl reproduce main.fpl\\_cps.small\\_8" in captions
 
 
 def test_runs_without_diagnostics_say_so(tmp_path: Path) -> None:
