@@ -16,17 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpl.config.checks import SMALLEST_CROP
+from fpl.config.defaults import BATCH_PIXELS
 from fpl.config.schema import DataConfig, EvalConfig
 from fpl.data.augment import normalise
 from fpl.data.spec import IGNORE
 from fpl.train.runtime import Workers
 
 Predict = Callable[[Tensor], Tensor]
-
-# Pixels that go through the network at once, if a single image or window does not have more: small images are as good
-# as free in company, and large ones gain little by it, but their logits fill the memory. On a CPU what does not fit
-# into its caches is slower again.
-BATCH_PIXELS = {"cpu": 2**18, "cuda": 2**22}
 
 
 @dataclass(frozen=True)
