@@ -244,7 +244,7 @@ def _sliding(predict: Predict, images: Tensor, crop: tuple[int, int], protocol: 
     for start in range(0, len(corners), at_once):
         some = corners[start : start + at_once]
         windows = torch.cat([images[..., top : top + crop[0], left : left + crop[1]] for top, left in some])
-        parts = _padded(predict, windows, crop, protocol.combine).split(count)
+        parts = torch.split(_padded(predict, windows, crop, protocol.combine), count)
         for (top, left), part in zip(some, parts, strict=True):
             if total is None:
                 total = part.new_zeros(count, part.shape[1], height, width)
