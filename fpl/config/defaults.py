@@ -11,3 +11,8 @@ MOST_THREADS = 1024
 
 # Which rows of the tables: those that the paper measured, or the suite's own (controls) too.
 Rows = Literal["paper", "all"]
+
+# Pixels that a validation sends through the network at once, by device, if a single image or window does not have more:
+# small images are as good as free in company; large ones gain little by it, and their logits fill the memory. On a CPU
+# more than this, which no longer fits into its caches, is slower again.
+BATCH_PIXELS = {"cpu": 2**18, "cuda": 2**22}

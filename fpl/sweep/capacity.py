@@ -102,7 +102,7 @@ class Layout:
     Attributes:
         launcher: `inline`, `gang`, `train`, or `local`: one run after the other in the calling process.
         workers: Processes that share a run.
-        cpus_per_worker: CPUs that each of them holds.
+        cpus_per_worker: CPUs that each of them holds; 0: those of other runs, beside which it is.
         gpus_per_worker: GPUs that each of them holds.
         concurrency: Runs at once; None: as many as fit.
     """
@@ -122,6 +122,8 @@ class Layout:
             gang: Whether the scale wants the run in a gang.
         """
         cpus, gpus = float(launch.get("cpus_per_worker", 1.0)), float(launch.get("gpus_per_worker", 0.0))
+        if gang and (own := launch.get("gang_cpus_per_worker")) is not None and not launch.get("local"):
+            cpus = float(own)
         if launch.get("local"):
             return cls("local", 1, cpus, gpus, 1)
         launcher = "gang" if gang else str(launch.get("launcher", "inline"))
@@ -146,10 +148,15 @@ class Layout:
 
     def slots(self, has: Capacity) -> int:
         """Runs that fit at once."""
-        rooms = [int(has.cores / (self.workers * self.cpus_per_worker) + 1e-6)]
-        if self.on_gpu:
-            rooms.append(int(has.gpus / (self.workers * self.gpus_per_worker) + 1e-6))
-        return min([*rooms, *([self.concurrency] if self.concurrency else [])])
+        needs = ((has.cores, self.cpus_per_worker), (has.gpus, self.gpus_per_worker))
+        rooms = [int(there / (self.workers * each) + 1e-6) for there, each in needs if each]
+        # As `Node.room`: who holds nothing shares the cores of others.
+        return min([*(rooms or [1]), *([self.concurrency] if self.concurrency else [])])
+
+    @property
+    def beside(self) -> bool:
+        """Whether a run holds nothing, and so is at work beside the others."""
+        return self.launcher != "local" and not self.cpus_per_worker and not self.gpus_per_worker
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:

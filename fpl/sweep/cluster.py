@@ -44,7 +44,7 @@ class Slots:
         launcher: `inline`: one process, reused; `gang`: a warm group of workers that takes run after run; `train`: a
             fresh group of workers for every run.
         workers: Processes that share a run; 1 with `inline`.
-        cpus_per_worker: CPUs that Ray sets aside for each.
+        cpus_per_worker: CPUs that Ray sets aside for each; 0, which `inline` does not allow, shares those of others.
         gpus_per_worker: GPUs that Ray sets aside for each.
     """
 
@@ -54,7 +54,8 @@ class Slots:
     gpus_per_worker: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.workers < 1 or self.cpus_per_worker <= 0 or self.gpus_per_worker < 0:
+        some = self.cpus_per_worker > 0 or (self.launcher != "inline" and self.cpus_per_worker == 0)
+        if self.workers < 1 or not some or self.gpus_per_worker < 0:
             raise FplError(f"a run needs workers and CPUs, asked for {self.words()}", where="--workers")
         if self.launcher == "inline" and self.workers > 1:
             raise FplError(
@@ -74,7 +75,14 @@ class Slots:
         """What a run gets; with `gang`, one that the scale wants in a gang."""
         launcher: Launcher = "gang" if gang else execution.launcher
         workers = execution.gang_workers if gang else 1 if launcher == "inline" else execution.workers
-        return cls(launcher, workers, execution.cpus_per_worker, execution.gpus_per_worker)
+        cpus = execution.gang_cpus_per_worker if gang else None
+        return cls(launcher, workers, execution.cpus_per_worker if cpus is None else cpus, execution.gpus_per_worker)
+
+    @property
+    def held(self) -> dict[str, float]:
+        """What Ray sets aside for a worker, by its names. It has to be something: a byte of memory then."""
+        named = {"CPU": self.cpus_per_worker, "GPU": self.gpus_per_worker}
+        return {name: number for name, number in named.items() if number} or {"memory": 1}
 
     def words(self) -> str:
         """For messages: `2 workers with 1 CPU and 0 GPUs each`."""
@@ -93,11 +101,13 @@ class Node:
 
     def room(self, slots: Slots) -> int:
         """Workers that fit onto it."""
-        rooms = [self.cpus / slots.cpus_per_worker]
+        rooms = []
+        if slots.cpus_per_worker:
+            rooms.append(self.cpus / slots.cpus_per_worker)
         if slots.gpus_per_worker:
             rooms.append(self.gpus / slots.gpus_per_worker)
-        # Shares such as 0.1 are not exact.
-        return int(min(rooms) + 1e-6)
+        # Shares such as 0.1 are not exact. Workers that hold nothing share the cores of others: one run a node.
+        return int(min(rooms) + 1e-6) if rooms else slots.workers
 
 
 class Cluster:

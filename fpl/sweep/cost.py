@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
+from fpl.config.defaults import BATCH_PIXELS
 from fpl.config.methods import AelConfig, CpsConfig
 from fpl.config.schema import ModelConfig, RunConfig
 from fpl.data.spec import SPECS
@@ -214,7 +215,9 @@ def validation_work(config: RunConfig) -> Work:
             _windows(length, side, config.eval.stride_rate) for length, side in zip((height, width), size, strict=True)
         )
     values = windows * size[0] * size[1] * config.data.num_classes / 1e9
-    return Work(len(layers) * windows, _gflop(layers, size) * windows, values * TEACHER_MAP_BYTES) * count
+    # Passes of a CPU; on a GPU, where a call is cheap, there are fewer.
+    passes = math.ceil(count * windows / max(1, BATCH_PIXELS["cpu"] // math.prod(size)))
+    return Work(len(layers) * passes, _gflop(layers, size) * windows * count, values * TEACHER_MAP_BYTES * count)
 
 
 def run_work(config: RunConfig) -> Work:

@@ -22,8 +22,10 @@ class Execution:
         launcher: How runs are launched; runs that the scale wants in a gang go there in any case.
         workers: Processes per run of the launchers `gang` and `train`.
         gang_workers: Processes per run that the scale wants in a gang.
-        cpus_per_worker: CPUs that each of them holds.
-        gpus_per_worker: GPUs that each of them holds.
+        gang_cpus_per_worker: CPUs that each of these holds: None as many as others do; 0 none, and then the gang is at
+            work beside the other runs, on the same cores, instead of after them.
+        cpus_per_worker: CPUs that each process of the other runs holds.
+        gpus_per_worker: GPUs that each process holds.
         concurrency: Runs at once; None: as many as fit.
         threads: CPU threads of each worker.
         loader_workers: Processes that read images, per worker.
@@ -37,6 +39,7 @@ class Execution:
     launcher: Launcher = "inline"
     workers: int = 1
     gang_workers: int = 2
+    gang_cpus_per_worker: float | None = None
     cpus_per_worker: float = 1.0
     gpus_per_worker: float = 0.0
     concurrency: int | None = None

@@ -123,7 +123,7 @@ class Plan:
             if layout.on_gpu:
                 gpu += hours * layout.gpus_per_worker
             else:
-                cpu += hours * layout.cpus_per_worker
+                cpu += hours * (layout.cpus_per_worker or 1.0)
         return gpu, cpu
 
     def wall_seconds(self) -> float | None:
@@ -131,12 +131,18 @@ class Plan:
         if self.capacity is None or not self.ready:
             return None
         total = 0.0 if self.launch.get("local") else RAY_START
-        for gang in (False, True):
+        beside: list[float] = []
+        for gang in (True, False):
             runs = [run for run in self.ready if run.gang == gang]
-            if runs:
-                layout = self.layout(runs[0])
-                total += LAUNCHER_START[layout.launcher]
-                total += makespan([self.seconds(run) for run in runs], layout.slots(self.capacity))
+            if not runs:
+                continue
+            layout = self.layout(runs[0])
+            start, seconds = LAUNCHER_START[layout.launcher], [self.seconds(run) for run in runs]
+            if layout.beside and any(not run.gang for run in self.ready):
+                # Each of its workers is one more that the cores have to do.
+                beside = [start + sum(seconds)] * layout.workers
+            else:
+                total += start + makespan([*seconds, *beside], layout.slots(self.capacity))
         return total
 
     def disk_bytes(self) -> tuple[int, int]:

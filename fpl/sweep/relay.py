@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,19 @@ IDLE_SILENCE, BUSY_SILENCE = 120.0, 3600.0
 class Relay(tune.Callback):  # type: ignore[misc]
     """Tells the watcher what Tune tells, and keeps the results."""
 
-    def __init__(self, slots: Slots, cluster: Cluster, watcher: Watcher, places: Places, max_failures: int) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        cluster: Cluster,
+        watcher: Watcher,
+        places: Places,
+        max_failures: int,
+        over: threading.Event | None = None,
+    ) -> None:
         self.slots, self.cluster, self.watcher = slots, cluster, watcher
-        self.places, self.max_failures = places, max_failures
+        self.places, self.max_failures, self.over = places, max_failures, over
+        # Called when Tune has begun.
+        self.under_way: Callable[[], None] = lambda: None
         # What the trials of a grid count.
         self.jobs: list[Job] = []
         self.begun: dict[str, Job] = {}
@@ -97,8 +109,18 @@ class Relay(tune.Callback):  # type: ignore[misc]
         """A trial's process died and Tune gave the trial up."""
         self._lost(trial, trials)
 
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Tune is about to look around."""
+        self.under_way()
+
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Tune looked around; if there has been nothing to see for long, say so."""
+        """Tune looked around; if there has been nothing to see for long, say so.
+
+        Raises:
+            KeyboardInterrupt: `over` is set.
+        """
+        if self.over is not None and self.over.is_set():
+            raise KeyboardInterrupt
         silent = time.monotonic() - self._news
         inline = self.slots.launcher == "inline"
         at_work = sum(trial.status == "RUNNING" and (inline or trial.trial_id in self._groups) for trial in trials)

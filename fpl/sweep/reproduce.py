@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fpl.config.identity import recipe_digest, run_id
 from fpl.store.done import has_failed, is_done
@@ -141,23 +141,18 @@ def _on_ray(
     say: Callable[[str], None],
 ) -> dict[str, JobResult]:
     from fpl.sweep.cluster import Slots, ray_session
-    from fpl.sweep.tune_driver import run_on_ray
+    from fpl.sweep.tune_driver import run_on_ray, run_side_by_side
 
-    batches = [(others, Slots.of(execution)), (gangs, Slots.of(execution, gang=True))]
-    results: dict[str, JobResult] = {}
+    both = ((others, Slots.of(execution)), (gangs, Slots.of(execution, gang=True)))
+    batches = [(jobs, slots) for jobs, slots in both if jobs]
+    limits: dict[str, Any] = {"max_failures": execution.max_failures, "concurrency": execution.concurrency}
     with ray_session(execution.address) as cluster:
         say(f"Ray: {cluster.describe()}")
+        for _, slots in batches:
+            cluster.check(slots, places)
+        if len(batches) == 2 and execution.gang_cpus_per_worker == 0:
+            return run_side_by_side(batches, cluster, view, **limits)
+        results: dict[str, JobResult] = {}
         for jobs, slots in batches:
-            if jobs:
-                cluster.check(slots, places)
-        for jobs, slots in batches:
-            if jobs:
-                results |= run_on_ray(
-                    jobs,
-                    slots,
-                    cluster,
-                    view,
-                    max_failures=execution.max_failures,
-                    concurrency=execution.concurrency,
-                )
+            results |= run_on_ray(jobs, slots, cluster, view, **limits)
     return results

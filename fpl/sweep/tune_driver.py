@@ -11,9 +11,11 @@ import dataclasses
 import datetime
 import logging
 import os
+import secrets
 import shutil
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,9 @@ SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
+_BEGINNING = threading.Lock()
+# Seconds for a thread to hand back its trials after Ctrl-C.
+HAND_BACK = 10.0
 # Tune wants to know how many trials a searcher will propose; ours says itself when there are no more.
 MANY = 10**6
 
@@ -56,6 +61,7 @@ def run_on_ray(
     max_failures: int = 2,
     concurrency: int | None = None,
     scheduler: TrialScheduler | None = None,
+    over: threading.Event | None = None,
 ) -> dict[str, JobResult]:
     """Carry jobs out on a cluster.
 
@@ -68,6 +74,7 @@ def run_on_ray(
         concurrency: Jobs at once; None: as many as fit.
         scheduler: Decides at every report whether a job goes on; None lets all of them. Results hold `step` and, from
             the first validation on, `miou` in percent.
+        over: Set by another thread: as if the user had stopped it.
 
     Returns:
         The result of every job, by run id.
@@ -81,7 +88,7 @@ def run_on_ray(
     places = absolute(jobs[0].places)
     jobs = [dataclasses.replace(job, places=absolute(job.places)) for job in jobs]
     cluster.check(slots, places)
-    relay = Relay(slots, cluster, watcher, places, max_failures)
+    relay = Relay(slots, cluster, watcher, places, max_failures, over)
     with _session(places) as folder:
         # A trial whose process dies between two jobs is given up by Tune before the second has begun.
         while left := [job for job in jobs if job.run_id not in relay.results]:
@@ -95,6 +102,77 @@ def run_on_ray(
                 raise FplError(f"Ray Tune ended without {len(left)} of {len(jobs)} runs", where=str(folder))
     _tidy(folder, relay)
     return relay.results
+
+
+def run_side_by_side(
+    batches: Sequence[tuple[list[Job], Slots]], cluster: Cluster, watcher: Watcher, **limits: Any
+) -> dict[str, JobResult]:
+    """Carry out batches of jobs at the same time, all but the first in threads of their own.
+
+    Args:
+        batches: Jobs and what each of them gets. What Ray sets aside for them must fit together.
+        cluster: Where.
+        watcher: Told what happens, by one thread at a time.
+        limits: See `run_on_ray`.
+
+    Returns:
+        The result of every job, by run id.
+
+    Raises:
+        FplError: As `run_on_ray`, once the other batches are over.
+        KeyboardInterrupt: As `run_on_ray`; the other batches have been left, too.
+    """
+    one_at_a_time, over = _OneAtATime(watcher), threading.Event()
+    results: dict[str, JobResult] = {}
+    errors: list[BaseException] = []
+
+    def carry_out(jobs: list[Job], slots: Slots) -> None:
+        try:
+            results.update(run_on_ray(jobs, slots, cluster, one_at_a_time, over=over, **limits))
+        except BaseException as error:  # whatever it is, the caller must hear of it
+            errors.append(error)
+
+    # Held around all of them: each puts back what it finds, and they end in any order.
+    with environment(SETTINGS), _only_what_matters():
+        threads = [threading.Thread(target=carry_out, args=batch, name="batch", daemon=True) for batch in batches[1:]]
+        for thread in threads:
+            thread.start()
+        try:
+            results |= run_on_ray(*batches[0], cluster, one_at_a_time, **limits)
+            for thread in threads:
+                thread.join()
+        except BaseException:
+            # The end of the session would look to them like the death of their processes, which they would record.
+            over.set()
+            for thread in threads:
+                thread.join(HAND_BACK)
+            raise
+    if errors:
+        raise errors[0]
+    return results
+
+
+class _OneAtATime:
+    """A watcher that several threads may tell."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher, self._lock = watcher, threading.Lock()
+
+    def started(self, run_id: str) -> None:
+        with self._lock:
+            self._watcher.started(run_id)
+
+    def reported(self, run_id: str, step: int, metrics: dict[str, float]) -> None:
+        with self._lock:
+            self._watcher.reported(run_id, step, metrics)
+
+    def ended(self, result: JobResult) -> None:
+        with self._lock:
+            self._watcher.ended(result)
+
+    def note(self, text: str) -> None:
+        with self._lock:
+            self._watcher.note(text)
 
 
 def search_on_ray(
@@ -142,7 +220,8 @@ def search_on_ray(
 @contextlib.contextmanager
 def _session(places: Places) -> Iterator[Path]:
     """Settings of Tune, and a folder for its own files."""
-    folder = places.out / "ray" / f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
+    name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-{secrets.token_hex(2)}"
+    folder = places.out / "ray" / name
     with environment(SETTINGS), _only_what_matters():
         yield folder
 
@@ -196,7 +275,17 @@ def _fit(
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
         ),
     )
-    tuner.fit()
+    with _alone_at_first(relay):
+        tuner.fit()
+
+
+@contextlib.contextmanager
+def _alone_at_first(relay: Relay) -> Iterator[None]:
+    """Until Tune is under way no other thread may begin with it: its registry of trainables bears one at a time."""
+    with contextlib.ExitStack() as held:
+        held.enter_context(_BEGINNING)
+        relay.under_way = held.close
+        yield
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ mIoU is in percent everywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpl.config.checks import SMALLEST_CROP
+from fpl.config.defaults import BATCH_PIXELS
 from fpl.config.schema import DataConfig, EvalConfig
 from fpl.data.augment import normalise
 from fpl.data.spec import IGNORE
@@ -63,7 +64,7 @@ def scores(confusion: NDArray[np.int64], absent: str = "skip") -> Scores:
 
 
 def confusion_matrix(prediction: Tensor, label: Tensor, num_classes: int) -> Tensor:
-    """Counts `[C, C]` (rows: label) of one image; labels outside 0..C-1 fall into a row that is dropped."""
+    """Counts `[C, C]` (rows: label) of classes and labels of one shape; labels outside 0..C-1 are not counted."""
     row = label.to(torch.int64).clamp(0, num_classes)
     flat = row * num_classes + prediction.to(torch.int64)
     counts = torch.bincount(flat.reshape(-1), minlength=num_classes * (num_classes + 1))
@@ -91,8 +92,11 @@ def evaluate(
 ) -> NDArray[np.int64]:
     """Confusion matrix over all samples of all workers.
 
+    Samples of the same sizes that follow each other share a pass. Each is predicted as if it were alone, up to the
+    rounding of sums: where two classes are equally likely to the last digits, the other one may win.
+
     Args:
-        predict: Logits `[1, C, h, w]` of a normalised image `[1, 3, h, w]`, the network being in eval mode.
+        predict: Logits `[B, C, h, w]` of normalised images `[B, 3, h, w]`, the network being in eval mode.
         samples: This worker's `(id, image uint8 [3, h, w], label uint8 [H, W])`; the label may be larger than the
             image (`data.downscale`): logits are then enlarged, so that every labeled pixel counts.
         protocol: Sliding, whole or center.
@@ -104,16 +108,51 @@ def evaluate(
     crop, classes = protocol.crop or data.crop, data.num_classes
     padding_label = IGNORE if data.padding_label is None else data.padding_label
     total = torch.zeros(classes, classes, dtype=torch.int64, device=device)
-    for done, (_, image, label) in enumerate(samples, start=1):
-        valid = None
-        if protocol.protocol == "center":
-            image, valid, label = center_crop(image, label, crop, padding_label)
-        logits = predict_logits(predict, image.to(device), protocol, crop, valid)
-        prediction = class_map(logits, (label.shape[-2], label.shape[-1]))
-        total += confusion_matrix(prediction, label.to(device), classes)
+    done = 0
+    for images, valid, labels in _batches(samples, protocol, crop, padding_label, _batch_pixels(device)):
+        logits = predict_logits(predict, images.to(device), protocol, crop, valid)
+        prediction = class_map(logits, (labels.shape[-2], labels.shape[-1]))
+        total += confusion_matrix(prediction, labels.to(device), classes)
+        done += len(images)
         on_image(done)
     counts: NDArray[np.int64] = workers.total(total).cpu().numpy()
     return counts
+
+
+def _batch_pixels(device: torch.device) -> int:
+    return BATCH_PIXELS.get(device.type, BATCH_PIXELS["cpu"])
+
+
+def _batches(
+    samples: Iterable[tuple[str, Tensor, Tensor]],
+    protocol: EvalConfig,
+    crop: tuple[int, int],
+    padding_label: int,
+    most_pixels: int,
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Images uint8 `[B, 3, h, w]`, valid bool `[B, h, w]` and labels uint8 `[B, H, W]` of neighbours of equal sizes."""
+    kept: list[tuple[Tensor, Tensor, Tensor]] = []
+    least = (SMALLEST_CROP, SMALLEST_CROP) if protocol.protocol == "whole" else crop
+    for _, image, label in samples:
+        valid = torch.ones(image.shape[-2:], dtype=torch.bool)
+        if protocol.protocol == "center":
+            image, valid, label = center_crop(image, label, crop, padding_label)
+        # What the network sees, padding included, and what its logits grow to.
+        padded = max(valid.shape[0], least[0]) * max(valid.shape[1], least[1])
+        pixels = max(padded, label.numel())
+        if kept and (
+            (valid.shape, label.shape) != (kept[0][1].shape, kept[0][2].shape) or (len(kept) + 1) * pixels > most_pixels
+        ):
+            yield _stacked(kept)
+            kept = []
+        kept.append((image, valid, label))
+    if kept:
+        yield _stacked(kept)
+
+
+def _stacked(samples: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
+    images, valid, labels = (torch.stack(parts) for parts in zip(*samples, strict=True))
+    return images, valid, labels
 
 
 def center_crop(
@@ -153,64 +192,71 @@ def _cut(pixels: Tensor, rows: list[int], columns: list[int], fill: int) -> Tens
 
 
 def class_map(logits: Tensor, size: tuple[int, int]) -> Tensor:
-    """Classes `[H, W]` from logits `[1, C, h, w]`, enlarged bilinearly (align_corners) where the sizes differ."""
+    """Classes `[B, H, W]` from logits `[B, C, h, w]`, enlarged bilinearly (align_corners) where the sizes differ."""
     if (logits.shape[-2], logits.shape[-1]) != size:
         logits = F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=True)
     # max is several times faster than argmax on a CPU and gives the same indices.
-    return logits.max(dim=1).indices[0]
+    return logits.max(dim=1).indices
 
 
 def predict_logits(
-    predict: Predict, image: Tensor, protocol: EvalConfig, crop: tuple[int, int], valid: Tensor | None = None
+    predict: Predict, images: Tensor, protocol: EvalConfig, crop: tuple[int, int], valid: Tensor | None = None
 ) -> Tensor:
-    """Scores `[1, C, h, w]` of one image under a protocol.
+    """Scores `[B, C, h, w]` of images under a protocol.
 
     What "center" means for the score is up to `evaluate`; an image as such is predicted in windows under it too.
 
     Args:
         predict: See `evaluate`.
-        image: uint8 [3, h, w].
+        images: uint8 [B, 3, h, w].
         protocol: How to predict.
         crop: Window of all protocols but whole.
-        valid: bool [h, w], false on padding; None: there is none.
+        valid: bool [B, h, w], false on padding; None: there is none.
     """
     if valid is None:
-        valid = torch.ones(image.shape[-2:], dtype=torch.bool)
-    normalised = normalise(image.unsqueeze(0), valid.to(image.device).unsqueeze(0))
+        valid = torch.ones(len(images), *images.shape[-2:], dtype=torch.bool)
+    normalised = normalise(images, valid.to(images.device))
     if protocol.protocol == "whole":
         return _padded(predict, normalised, (SMALLEST_CROP, SMALLEST_CROP), protocol.combine)
     return _sliding(predict, normalised, crop, protocol)
 
 
-def _padded(predict: Predict, image: Tensor, least: tuple[int, int], combine: str) -> Tensor:
-    """Predict on an image padded with zeros, evenly on both sides, to at least a size; the margin is cut off."""
-    height, width = image.shape[-2:]
+def _padded(predict: Predict, images: Tensor, least: tuple[int, int], combine: str) -> Tensor:
+    """Predict on images padded with zeros, evenly on both sides, to at least a size; the margin is cut off."""
+    height, width = images.shape[-2:]
     below, right = max(0, least[0] - height), max(0, least[1] - width)
     top, left = below // 2, right // 2
-    padded = F.pad(image, (left, right - left, top, below - top))
+    padded = F.pad(images, (left, right - left, top, below - top))
     logits = predict(padded).float()[..., top : top + height, left : left + width]
     return logits if combine == "logits" else logits.softmax(1)
 
 
-def _sliding(predict: Predict, image: Tensor, crop: tuple[int, int], protocol: EvalConfig) -> Tensor:
+def _sliding(predict: Predict, images: Tensor, crop: tuple[int, int], protocol: EvalConfig) -> Tensor:
     """Sum the windows' scores; windows at the far edges are shifted inwards."""
-    height, width = image.shape[-2:]
+    count, (height, width) = len(images), images.shape[-2:]
     least = (max(height, crop[0]), max(width, crop[1]))
     if protocol.combine == "logits" and least != (height, width) and least != crop:
         # CPS's evaluator pads an image that has a side longer than the window before it normalises: with black. Any
         # other is padded afterwards, with zeros, by CPS, and every image is by AEL, which sums probabilities.
         top, left = (least[0] - height) // 2, (least[1] - width) // 2
-        black = normalise(torch.zeros_like(image[:1, :, :1, :1], dtype=torch.uint8), image.new_ones(1, 1, 1).bool())
-        larger = black.repeat(len(image), 1, *least)
-        larger[..., top : top + height, left : left + width] = image
+        black = normalise(torch.zeros_like(images[:1, :, :1, :1], dtype=torch.uint8), images.new_ones(1, 1, 1).bool())
+        larger = black.repeat(count, 1, *least)
+        larger[..., top : top + height, left : left + width] = images
         return _sliding(predict, larger, crop, protocol)[..., top : top + height, left : left + width]
+    corners = [
+        (top, left)
+        for top in window_starts(height, crop[0], protocol.stride_rate)
+        for left in window_starts(width, crop[1], protocol.stride_rate)
+    ]
+    at_once = max(1, _batch_pixels(images.device) // (count * crop[0] * crop[1]))
     total: Tensor | None = None
-    for top in window_starts(height, crop[0], protocol.stride_rate):
-        for left in window_starts(width, crop[1], protocol.stride_rate):
-            window = image[..., top : top + crop[0], left : left + crop[1]]
-            part = _padded(predict, window, crop, protocol.combine)
+    for start in range(0, len(corners), at_once):
+        some = corners[start : start + at_once]
+        windows = torch.cat([images[..., top : top + crop[0], left : left + crop[1]] for top, left in some])
+        parts = torch.split(_padded(predict, windows, crop, protocol.combine), count)
+        for (top, left), part in zip(some, parts, strict=True):
             if total is None:
-                total = part.new_zeros(1, part.shape[1], height, width)
+                total = part.new_zeros(count, part.shape[1], height, width)
             total[..., top : top + crop[0], left : left + crop[1]] += part
     assert total is not None
     return total

@@ -45,8 +45,9 @@ class Trained:
         """Class map `[H, W]` (int64) at `size` for a uint8 image `[3, h, w]` already reduced by `data.downscale`."""
         crop = self.config.eval.crop or self.config.data.crop
         with autocast(self.config.train, self.device):
-            logits = predict_logits(self.method.predict, image.to(self.device), self.config.eval, crop)
-        return class_map(logits, size)
+            images = image.to(self.device).unsqueeze(0)
+            logits = predict_logits(self.method.predict, images, self.config.eval, crop)
+        return class_map(logits, size)[0]
 
 
 def load_trained(path: Path, device: torch.device, threads: int = 1) -> Trained:

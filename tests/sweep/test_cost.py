@@ -219,6 +219,15 @@ def test_validation_of_cityscapes_by_hand(config: RunConfig) -> None:
     assert validation_work(ael).gflop == pytest.approx(500 * forward)
 
 
+def test_validation_calls_are_those_of_its_passes(config: RunConfig) -> None:
+    """Drawn streets of 64 x 128: 32 go into 2^18 pixels; windows of Cityscapes go alone."""
+    small = changed(config, data={"dataset": "synthetic_city"}, eval={"protocol": "whole"})
+    layers = len(layers_of(small.model, 19))
+    assert validation_work(small).calls == 4 * layers  # 32 + 32 + 32 + 4
+    city = changed(config, data={"dataset": "cityscapes", "crop": [800, 800]}, eval={"protocol": "sliding"})
+    assert validation_work(city).calls == 500 * 8 * layers
+
+
 def test_a_run_is_its_steps_and_validations(config: RunConfig) -> None:
     config = changed(config, train={"steps": 7, "evaluate_every": 3})
     step, validation, run = step_work(config), validation_work(config), run_work(config)

@@ -289,6 +289,13 @@ def test_wall_time_is_that_of_the_executor(campaign: Campaign, places: Places) -
     slots[slots.index(min(slots))] += ordinary[3]
     expected = RAY_START + LAUNCHER_START["inline"] + max(slots) + LAUNCHER_START["gang"] + gang
     assert plan.wall_seconds() == pytest.approx(expected)
+    # With no CPUs of its own the gang is one more job on each core, and its start too.
+    beside = make_plan(campaign, places, Capacity(cores=2), {**campaign.scale.launch, "gang_cpus_per_worker": 0})
+    work = [*ordinary, *[LAUNCHER_START["gang"] + gang] * 2]
+    total = beside.wall_seconds()
+    assert total is not None and total < expected
+    assert total == pytest.approx(RAY_START + LAUNCHER_START["inline"] + makespan(work, 2))
+    assert beside.device_hours(beside.wanted) == plan.device_hours(plan.wanted)
     assert make_plan(campaign, places).wall_seconds() is None
     local = make_plan(campaign, places, Capacity(cores=2), {**campaign.scale.launch, "local": True})
     # No Ray, no gang: one process.
@@ -331,6 +338,10 @@ def test_slots() -> None:
     assert Layout("inline", 1, 1.0, 0.0, 5).slots(has) == 5
     assert Layout.of({"launcher": "inline", "workers": 8}, gang=False).workers == 1
     assert Layout.of({"gang_workers": 3}, gang=True) == Layout("gang", 3)
+    own = {"gang_workers": 3, "gang_cpus_per_worker": 0, "cpus_per_worker": 2}
+    assert Layout.of(own, gang=True) == Layout("gang", 3, 0.0) and Layout.of(own, gang=False).cpus_per_worker == 2
+    assert Layout.of(own, gang=True).beside and Layout.of(own, gang=True).slots(Capacity(cores=1)) == 1
+    assert not Layout.of(own, gang=True).shortage(Capacity(cores=1))
 
 
 def test_disk_counts_every_run_once(campaign: Campaign, places: Places) -> None:

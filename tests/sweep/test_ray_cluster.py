@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import Results
+from fpl.sweep import tune_driver
 from fpl.sweep.cluster import (
     Cluster,
     Node,
@@ -43,6 +46,7 @@ def node(cpus: float, gpus: float = 0) -> Node:
         ([node(16, 1), node(64, 4)], Slots("inline", cpus_per_worker=8, gpus_per_worker=1), 5),
         ([node(16, 1)], Slots("inline", cpus_per_worker=1, gpus_per_worker=0.2), 5),
         ([node(1)], Slots("inline", cpus_per_worker=0.1), 10),
+        ([node(2), node(1)], Slots("gang", workers=4, cpus_per_worker=0), 2),  # beside others: one a node
     ],
 )
 def test_as_many_runs_at_once_as_there_is_room_for(nodes: list[Node], slots: Slots, expected: int) -> None:
@@ -74,6 +78,8 @@ def test_what_does_not_fit_is_refused_with_what_there_is(nodes: list[Node], slot
     [
         ({"launcher": "inline", "workers": 2}, "2 workers cannot share a run in one process"),
         ({"launcher": "gang", "workers": 0}, "a run needs workers"),
+        ({"launcher": "inline", "cpus_per_worker": 0}, "a run needs workers and CPUs"),
+        ({"launcher": "gang", "cpus_per_worker": -1}, "a run needs workers and CPUs"),
         ({"launcher": "gang", "workers": 2, "gpus_per_worker": 0.5}, r"0.5 GPUs for each of 2 workers"),
     ],
 )
@@ -285,3 +291,57 @@ def test_long_silence_is_noted_with_what_is_free(
     relay.on_trial_start(0, [known], known)
     relay.on_step_end(0, [known])
     assert len(watcher.notes) == 2
+
+
+class Batches:
+    """Stands for `run_on_ray`: batch 0 is the caller's own, batch 1 goes on until it is told that all is over."""
+
+    def __init__(self, ends: BaseException | None, own: BaseException | None) -> None:
+        self.ends, self.own = ends, own
+        self.told: list[str] = []
+        self.begun = threading.Event()
+
+    def __call__(
+        self, jobs: list[str], slots: Slots, cluster: None, watcher: Recorder, **limits: Any
+    ) -> dict[str, str]:
+        assert limits.pop("max_failures") == 7
+        for _ in range(50):
+            watcher.started(jobs[0])
+        if jobs == ["other"]:
+            assert self.begun.wait(30)
+            if self.own is not None:
+                raise self.own
+            return {"other": "done"}
+        self.begun.set()
+        if self.own is not None:
+            assert limits["over"].wait(30)
+            self.told.append(jobs[0])
+            raise KeyboardInterrupt
+        if self.ends is not None:
+            raise self.ends
+        return {"gang": "done"}
+
+
+def side_by_side(monkeypatch: pytest.MonkeyPatch, batches: Batches) -> dict[str, Any]:
+    monkeypatch.setattr(tune_driver, "run_on_ray", batches)
+    both = [(["other"], Slots("inline")), (["gang"], Slots("gang", 2, 0))]
+    return tune_driver.run_side_by_side(both, None, Recorder(), max_failures=7)  # type: ignore[arg-type, return-value]
+
+
+def test_batches_side_by_side_give_the_results_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, Any] = side_by_side(monkeypatch, Batches(None, None))
+    assert found == {"other": "done", "gang": "done"}
+
+
+def test_what_ends_a_batch_in_its_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FplError, match="no room"):
+        side_by_side(monkeypatch, Batches(FplError("no room"), None))
+
+
+@pytest.mark.parametrize("own", [KeyboardInterrupt(), FplError("no room")])
+def test_what_ends_the_callers_batch_ends_the_others_first(monkeypatch: pytest.MonkeyPatch, own: BaseException) -> None:
+    batches = Batches(None, own)
+    with pytest.raises(type(own)):
+        side_by_side(monkeypatch, batches)
+    assert batches.told == ["gang"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "batch"]

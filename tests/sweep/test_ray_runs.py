@@ -23,7 +23,7 @@ from fpl.sweep.cluster import Cluster, Slots, authentication, environment, ray_s
 from fpl.sweep.job import Job, JobResult, run_job
 from fpl.sweep.job import finished as finished_job
 from fpl.sweep.places import Places
-from fpl.sweep.tune_driver import run_on_ray
+from fpl.sweep.tune_driver import run_on_ray, run_side_by_side
 from tests.sweep.ray_support import Recorder, assert_same_weights, at, descendants, job_of, kill, wait_until
 from tests.train.runs import assert_equal_results
 from tests.train.test_workers import start_workers
@@ -195,6 +195,43 @@ def test_fresh_workers_give_the_same_and_free_everything(
     alone = at(job, tmp_path / "alone")
     run_job(alone)
     assert_equal_results(job.places, alone.places)
+
+
+class AfterTheGang(FIFOScheduler):  # type: ignore[misc]
+    """Lets the runs of the main thread wait at a report until the gang has reported too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_work = threading.Event()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles it into a file that nobody reads
+
+    def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if threading.current_thread() is not threading.main_thread():
+            if "step" in result:
+                self.at_work.set()
+        elif not self.at_work.wait(200):
+            raise KeyboardInterrupt
+        return TrialScheduler.CONTINUE  # type: ignore[no-any-return]
+
+
+@pytest.mark.timeout(480)
+def test_a_gang_without_cpus_is_at_work_beside_runs_that_hold_them_all(
+    machines: Machines, data_places: Places, run_file: Path, tmp_path: Path
+) -> None:
+    make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path / "beside"))
+    others, gang = [make(seed=0), make(seed=1)], make(seed=2)
+    batches = [(others, Slots("inline")), ([gang], Slots("gang", workers=2, cpus_per_worker=0))]
+    results = run_side_by_side(batches, machines.cluster, watcher := Recorder(), scheduler=AfterTheGang())
+    every = {gang.run_id, *(job.run_id for job in others)}
+    assert {run_id: result.status for run_id, result in results.items()} == dict.fromkeys(every, "done")
+    assert set(watcher.starts) == {result.run_id for result in watcher.ends} == every
+    assert all_cpus_free()
+    pair = at(gang, tmp_path / "pair")
+    for code, errors in start_workers(run_file, pair.places, "seed=2"):
+        assert code == 0, errors
+    assert_same_weights(gang, pair)
 
 
 def test_a_killed_driver_is_called_again_and_does_what_is_left(

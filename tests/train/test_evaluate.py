@@ -13,12 +13,14 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import fpl
+import fpl.train.evaluate as evaluate_module
 from fpl.cli import app
-from fpl.config.schema import DataConfig, EvalConfig, RunConfig
+from fpl.config.schema import DataConfig, EvalConfig, ModelConfig, RunConfig
 from fpl.data.augment import normalise
 from fpl.data.read import Images
 from fpl.data.spec import get_spec
 from fpl.data.validation import validation_ids
+from fpl.models import build_network
 from fpl.sweep.places import Places
 from fpl.train.evaluate import (
     Predict,
@@ -117,22 +119,25 @@ def test_protocols_agree_for_a_pixelwise_network(size: tuple[int, int], combine:
     generator = torch.Generator().manual_seed(0)
     image = torch.randint(0, 256, (3, *size), dtype=torch.uint8, generator=generator)
     crop = (33, 35)
-    whole = predict_logits(by_brightness, image, EvalConfig(protocol="whole", combine=combine), crop)  # type: ignore[arg-type]
-    sliding = predict_logits(by_brightness, image, EvalConfig(protocol="sliding", combine=combine), crop)  # type: ignore[arg-type]
+    whole = predict_logits(by_brightness, image[None], EvalConfig(protocol="whole", combine=combine), crop)  # type: ignore[arg-type]
+    sliding = predict_logits(by_brightness, image[None], EvalConfig(protocol="sliding", combine=combine), crop)  # type: ignore[arg-type]
     assert whole.shape == sliding.shape == (1, 2, *size)
     expected = normalise(image[None], torch.ones(1, *size, dtype=torch.bool))[0, 0] > 0
-    assert torch.equal(class_map(whole, size), expected.long())
-    assert torch.equal(class_map(sliding, size), expected.long())
+    assert torch.equal(class_map(whole, size)[0], expected.long())
+    assert torch.equal(class_map(sliding, size)[0], expected.long())
 
 
 def test_windows_add_up_logits_or_probabilities() -> None:
-    # Each window answers its own constant: the first says class 0 weakly, the second class 1 strongly.
-    answers = iter([torch.tensor([1.0, 0.0]), torch.tensor([0.0, 8.0])])
+    # Each window answers its own constant: the first says class 0 weakly, the second class 1 strongly. Only the second
+    # sees the white column.
+    answers = torch.tensor([[1.0, 0.0], [0.0, 8.0]])
 
     def network(image: Tensor) -> Tensor:
-        return next(answers).view(1, 2, 1, 1).expand(1, 2, *image.shape[-2:])
+        second = (image[:, 0] > 1).flatten(1).any(1).long()
+        return answers[second].view(-1, 2, 1, 1).expand(-1, 2, *image.shape[-2:])
 
-    image = torch.zeros(3, 33, 40, dtype=torch.uint8)
+    image = torch.zeros(1, 3, 33, 40, dtype=torch.uint8)
+    image[..., 39] = 255
     logits = predict_logits(network, image, EvalConfig(protocol="sliding", stride_rate=1.0), (33, 33))
     assert logits[0, :, 0, 0].tolist() == [1.0, 0.0]
     assert logits[0, :, 0, 20].tolist() == [1.0, 8.0]  # columns 7..32 are in both windows
@@ -146,7 +151,7 @@ def test_padding_is_zero_after_normalisation_and_centred() -> None:
         seen.append(image)
         return image[:, :2]
 
-    image = torch.full((3, 30, 33), 255, dtype=torch.uint8)
+    image = torch.full((1, 3, 30, 33), 255, dtype=torch.uint8)
     logits = predict_logits(network, image, WHOLE, (33, 33))
     assert seen[0].shape == (1, 3, 33, 33)
     assert seen[0][..., 0, :].abs().max() == 0 and seen[0][..., -2:, :].abs().max() == 0
@@ -324,9 +329,147 @@ def test_center_of_a_larger_label_of_odd_size() -> None:
 
 
 def test_an_image_as_such_is_predicted_whole_under_center() -> None:
-    image = torch.randint(0, 256, (3, 50, 90), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    image = torch.randint(0, 256, (2, 3, 50, 90), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     sliding = predict_logits(by_brightness, image, EvalConfig(protocol="sliding"), (33, 35))
     assert torch.equal(predict_logits(by_brightness, image, CENTER, (33, 35)), sliding)
+
+
+def looks_around(seed: int) -> Predict:
+    """A small network of double precision, with a mean over the whole image as the pyramid has one."""
+    generator = torch.Generator().manual_seed(seed)
+    near, far = (torch.randn(size, generator=generator).double() for size in ((3, 3, 5, 5), (3, 3, 1, 1)))
+
+    def network(image: Tensor) -> Tensor:
+        image = image.double()
+        everywhere = F.conv2d(image.mean((2, 3), keepdim=True), far)
+        return F.conv2d(image, near, padding=2) + everywhere
+
+    return network
+
+
+def one_by_one(
+    network: Predict, samples: list[tuple[str, Tensor, Tensor]], protocol: str, crop: tuple[int, int], ignored: int
+) -> NDArray[np.int64]:
+    """The protocols again: every image and every window alone, every pixel counted in a loop of numpy."""
+    counts = np.zeros((3, 3), dtype=np.int64)
+    for _, image, label in samples:
+        valid = torch.ones(1, *image.shape[-2:], dtype=torch.bool)
+        if protocol == "center":
+            image, valid, label = center_crop(image, label, crop, ignored)
+            valid = valid[None]
+        height, width = image.shape[-2:]
+        pixels = normalise(image[None], valid)
+        size = (33, 33) if protocol == "whole" else crop
+        tops, lefts = (
+            [0] if protocol == "whole" else window_starts(side, length, 2 / 3)
+            for side, length in zip((height, width), crop, strict=True)
+        )
+        total = torch.zeros(1, 3, height, width, dtype=torch.float64)
+        for top in tops:
+            for left in lefts:
+                rows, columns = (slice(top, None), slice(left, None))
+                if protocol != "whole":
+                    rows, columns = slice(top, top + crop[0]), slice(left, left + crop[1])
+                window = pixels[..., rows, columns]
+                above = max(0, size[0] - window.shape[-2]) // 2
+                before = max(0, size[1] - window.shape[-1]) // 2
+                blank = torch.zeros(1, 3, max(size[0], window.shape[-2]), max(size[1], window.shape[-1]))
+                inside = (..., slice(above, above + window.shape[-2]), slice(before, before + window.shape[-1]))
+                blank[inside] = window
+                total[..., rows, columns] += network(blank)[inside]
+        if total.shape[-2:] != label.shape:
+            total = F.interpolate(total, size=tuple(label.shape), mode="bilinear", align_corners=True)
+        predicted = total[0].argmax(0).numpy()
+        for truth in range(3):
+            for guess in range(3):
+                counts[truth, guess] += ((label.numpy() == truth) & (predicted == guess)).sum()
+    return counts
+
+
+# Sizes of the images of a set, in its order; with a factor by which the labels are larger.
+SETS = {
+    "equal": ([(40, 50)] * 7, 1),
+    "of two sizes": ([(40, 50)] * 3 + [(50, 40)] * 2 + [(40, 50)] + [(20, 60)] * 4, 1),
+    "all different": ([(40 + index, 70 - index) for index in range(5)], 1),
+    "reduced, labels of equal size": ([(36, 45)] * 4, 2),
+    "reduced, labels of odd sizes": ([(36, 45), (36, 45), (36, 45), (30, 36)], 3),
+    "none": ([], 1),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("protocol", ["whole", "sliding", "center"])
+@pytest.mark.parametrize("most", [1, 6000, 10**6])
+def test_batches_count_what_one_by_one_counts(
+    name: str, protocol: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the sizes, the protocol, the pixels a pass may have, and the number of workers."""
+    sizes, factor = SETS[name]
+    generator = torch.Generator().manual_seed(len(name))
+    samples = []
+    for number, (height, width) in enumerate(sizes):
+        image = torch.randint(0, 256, (3, height, width), dtype=torch.uint8, generator=generator)
+        # Rounded down when reduced: two labels may differ in size where their images do not.
+        odd = number % 2 if "odd" in name else 0
+        label = torch.randint(0, 4, (height * factor + odd, width * factor), dtype=torch.uint8, generator=generator)
+        samples.append((str(number), image, label.masked_fill(label == 3, 255)))
+    monkeypatch.setitem(evaluate_module.BATCH_PIXELS, "cpu", most)
+    passes: list[int] = []
+    network, crop = looks_around(0), (33, 44)
+
+    def watched(image: Tensor) -> Tensor:
+        passes.append(image.shape[0] * image.shape[-2] * image.shape[-1])
+        return network(image)
+
+    section = {"dataset": "camvid", "num_classes": 3, "split": {"fraction": "1/4"}, "labeled_batch": 2, "crop": crop}
+    settings = (EvalConfig.model_validate({"protocol": protocol}), DataConfig.model_validate(section))
+    cpu, done = torch.device("cpu"), []
+    counts = evaluate(watched, samples, *settings, cpu, Workers(), done.append)
+    shares = [evaluate(watched, samples[rank::2], *settings, cpu, Workers()) for rank in range(2)]
+    expected = one_by_one(network, samples, protocol, crop, 255)
+    assert np.array_equal(counts, expected)
+    assert np.array_equal(shares[0] + shares[1], expected)
+    assert expected.sum() > 0 or not sizes
+    assert done[-1:] == [len(samples)] * bool(sizes) and done == sorted(set(done))
+    largest = max([max(height, 33) * max(width, 44) for height, width in [*sizes, crop]])
+    assert all(size <= max(most, largest) for size in passes)
+    if most == 10**6 and name == "equal" and protocol != "sliding":
+        assert passes[0] == 7 * (40 * 50 if protocol == "whole" else 33 * 44)
+
+
+def test_a_batch_is_bounded_by_what_its_pass_and_its_logits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small images in large windows, and labels larger than images, make small batches."""
+    monkeypatch.setitem(evaluate_module.BATCH_PIXELS, "cpu", 4 * 60 * 60)
+    batches: list[int] = []
+
+    def network(image: Tensor) -> Tensor:
+        batches.append(len(image))
+        return image[:, :2]
+
+    def sizes(protocol: EvalConfig, image: tuple[int, int], factor: int) -> list[int]:
+        batches.clear()
+        samples = [("a", torch.zeros(3, *image, dtype=torch.uint8), torch.zeros(image).byte())] * 8
+        enlarged = [(name, pixels, label.repeat(factor, factor)) for name, pixels, label in samples]
+        section = {"dataset": "camvid", "num_classes": 2, "split": {"fraction": "1/4"}, "labeled_batch": 2}
+        data = DataConfig.model_validate({**section, "crop": (60, 60)})
+        evaluate(network, enlarged, protocol, data, torch.device("cpu"), Workers())
+        return list(batches)
+
+    assert sizes(WHOLE, (60, 60), 1) == [4, 4]
+    assert sizes(WHOLE, (30, 30), 4) == [1] * 8  # 120 x 120 pixels of logits each
+    assert sizes(EvalConfig(protocol="sliding"), (5, 5), 1) == [4, 4]  # windows of 60 x 60, nearly all padding
+    assert sizes(EvalConfig(protocol="sliding"), (60, 240), 1) == [4, 2] * 8  # six windows an image
+
+
+def test_a_network_with_batch_norm_gives_an_image_the_same_logits_in_company() -> None:
+    config = ModelConfig(backbone="tiny", pretrained="none", tiny_width=8, head_channels=8, low_level_channels=8)
+    network = build_network(config, 5).eval()
+    images = torch.randint(0, 256, (6, 3, 40, 56), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    for protocol in (WHOLE, EvalConfig(protocol="sliding")):
+        with torch.inference_mode():
+            together = predict_logits(network, images, protocol, (33, 33))
+            alone = torch.cat([predict_logits(network, image[None], protocol, (33, 33)) for image in images])
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
 
 
 def test_a_run_validates_on_centers_of_a_subsample(config: RunConfig, places: Places) -> None:

@@ -52,7 +52,7 @@ class Group:
             scaling_config=ray.train.ScalingConfig(
                 num_workers=slots.workers,
                 use_gpu=slots.gpus_per_worker > 0,
-                resources_per_worker={"CPU": slots.cpus_per_worker, "GPU": slots.gpus_per_worker},
+                resources_per_worker=slots.held,
             ),
             torch_config=ray.train.torch.TorchConfig(backend="nccl" if slots.gpus_per_worker else "gloo"),
             run_config=ray.train.RunConfig(
