@@ -56,5 +56,5 @@ clean:
 	for name in $(DRAWN); do \
 		if [ -f "$(DATA)/$$name/drawing.json" ]; then rm -rf "$(DATA)/$$name"; fi; \
 	done
-	rm -f "$(DATA)"/weights/tiny_w*_d*.pth
+	rm -f "$(DATA)"/weights/tiny_w*_d*.pth "$(DATA)"/weights/tiny_w*_d*.pth.sha256
 	if [ -d "$(DATA)/weights" ]; then rmdir --ignore-fail-on-non-empty "$(DATA)/weights"; fi

@@ -13,6 +13,8 @@ from fpl.store.schema import CIRCUMSTANCES, RUNS
 
 # Keys of ENVIRONMENT that may change a result, beside what each run has recorded itself.
 MACHINE = ("cpu instructions", "packages", "cuda")
+# Values of an input that are listed; more would be the lists of every split.
+MOST_VALUES = 4
 # Recorded with each run, and no reason for another result.
 TIMES = ("finished_at", "train_seconds")
 
@@ -56,6 +58,10 @@ def _inputs(frame: pd.DataFrame) -> Iterator[str]:
     names = [name.removesuffix("_ours") for name in other.columns if "." in name and name.endswith("_ours")]
     differ = [name for name in names if _differ(other[f"{name}_ours"], other[f"{name}_theirs"])]
     yield f"{len(other)} of them: trained on other inputs: {', '.join(differ) or 'their ids differ'}"
+    for name in differ:
+        here, there = (values(other, f"{name}_{whose}") for whose in ("ours", "theirs"))
+        if max(len(here), len(there)) <= MOST_VALUES:
+            yield f"  {name}: {', '.join(here) or 'none'} here, {', '.join(there) or 'none'} there"
 
 
 def _differ(ours: pd.Series, theirs: pd.Series) -> bool:

@@ -42,22 +42,3 @@ def environment(command: str, seconds: float, trained: int, device: torch.device
     if where["cuda"]:
         lines["cuda"] = where["cuda"]
     return "".join(f"{key}: {value}\n" for key, value in lines.items())
-
-
-# Lines of two environments that explain why results differ in their last bits, in the order of their weight.
-DECISIVE = ("arithmetic", "commit", "cpu instructions", "cuda", "machine", "packages", "system")
-
-
-def environment_differences(theirs: str, ours: str) -> list[str]:
-    """What differs between the environments of two campaigns and can change a result, one sentence each.
-
-    Args:
-        theirs: The text of `environment` that stands beside the other results.
-        ours: That of the present ones.
-    """
-    before, now = (dict(line.split(": ", 1) for line in text.splitlines() if ": " in line) for text in (theirs, ours))
-    return [
-        f"{key}: {before.get(key, 'not recorded')} there, {now.get(key, 'not recorded')} here"
-        for key in DECISIVE
-        if before.get(key) != now.get(key)
-    ]
