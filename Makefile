@@ -8,7 +8,7 @@ ROWS ?= paper
 # Drawn sets hold the record of how they were drawn: a folder of the same name without one is not ours.
 DRAWN := synthetic_city synthetic_voc
 
-.PHONY: help setup test fuzz lint format reproduce tables clean
+.PHONY: help setup test fuzz lint format reproduce evidence tables clean
 
 help:
 	@echo "make setup       virtual environment in $(VENV) with everything for development"
@@ -16,6 +16,7 @@ help:
 	@echo "make fuzz        thousands of made-up configurations, lists, damaged files and odd tensors"
 	@echo "make reproduce   every table and figure of the paper at SCALE=$(SCALE), from drawn data, into runs/$(SCALE);"
 	@echo "                 continues where it was stopped; ROWS=all: controls and the noise floor too"
+	@echo "make evidence    everything under results/ anew from this commit (PARTS='mini camvid benchmarks'): 90 minutes"
 	@echo "make tables      print the tables of results/$(SCALE) without training anything"
 	@echo "make format      let ruff format the code"
 	@echo "make clean       remove the environment, drawn data, tiny weights and the runs of scale mini"
@@ -47,6 +48,10 @@ format: setup
 
 reproduce: setup
 	$(BIN)/fpl reproduce --scale "$(SCALE)" --rows "$(ROWS)" --data-root "$(DATA)"
+
+# What results/ holds, made anew from the present commit.
+evidence: setup
+	BIN="$(BIN)" DATA="$(DATA)" benchmarks/evidence.sh $(PARTS)
 
 tables: setup
 	$(BIN)/fpl tables --scale $(SCALE)

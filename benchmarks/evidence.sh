@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Makes everything under results/ anew, from one commit. `make evidence` calls it; stopped, it continues.
+#
+#   benchmarks/evidence.sh [mini] [camvid] [benchmarks]     (all three, in this order)
+#
+# Runs and what they give are collected in runs/evidence/COMMIT; a part goes to results/ when it is complete, and takes
+# the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 20 minutes,
+# camvid 25 (needs CamVid in $DATA/camvid), benchmarks 45. Benchmarks measure time: leave the machine alone meanwhile.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+BIN=${BIN:-.venv/bin}
+DATA=${DATA:-data}
+
+if [ -n "$(git status --porcelain --untracked-files=no)" ]; then
+    echo "error: files differ from the commit, and the results would be of neither: commit or stash them first" >&2
+    exit 2
+fi
+commit=$(git rev-parse --short=12 HEAD)
+work=runs/evidence/$commit
+made=$work/results
+export OMP_NUM_THREADS=1
+fpl() { "$BIN/python" -m fpl "$@"; }
+csv() { # NAME COMMAND...: a benchmark's table, once
+    local name=$1
+    shift
+    [ -f "$made/benchmarks/$name.csv" ] && return
+    "$BIN/python" "$@" --csv "$work/$name.csv"
+    mkdir -p "$made/benchmarks"
+    "$BIN/python" benchmarks/stamp.py "$work/$name.csv" "$made/benchmarks/$name.csv"
+}
+replace() { # PART: results/PART becomes what was made
+    rm -rf "results/$1"
+    cp -r "$made/$1" "results/$1"
+    rm -rf "results/$1/figures/.drawn"
+    echo "results/$1 is of commit $commit"
+}
+
+mini() {
+    fpl reproduce --rows all --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/mini"
+    for name in joint threshold; do
+        fpl search $name --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/mini"
+    done
+    fpl report --scale mini --results "$made/mini"
+}
+
+camvid() {
+    fpl reproduce 'table4.fpl_cps.t*' table1.cps.r50_1_16 'table2.fpl_cps_cutmix.r101_1_[18]*' \
+        --scale camvid --data-root "$DATA" --out "$work/camvid" --publish "$made/camvid"
+    # Pictures are CamVid's images, which are not ours to give away; the page would be of nine runs in 64.
+    rm -rf "$made/camvid/examples" "$made/camvid/index.html" "$made"/camvid/tables.*
+    fpl figures --scale camvid --results "$made/camvid"
+}
+
+benchmarks() {
+    csv loss benchmarks/loss.py time
+    csv loss_memory benchmarks/loss.py memory
+    csv train_step benchmarks/train_step.py
+    csv diagnostics benchmarks/diagnostics.py
+    csv loader benchmarks/loader.py
+    csv search benchmarks/search.py --out "$work/benchmark_search"
+}
+
+for part in "${@:-mini camvid benchmarks}"; do
+    for name in $part; do
+        "$name"
+        replace "$name"
+    done
+done
