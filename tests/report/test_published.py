@@ -26,6 +26,7 @@ def test_runs_on_other_inputs_are_told_from_those_of_another_machine(tmp_path: P
         f"1 of 3 runs equal the published ones in {theirs.out} to the last bit; 2 differ, by up to 1.00 points of mIoU",
         f"  most: {mine}",
         "  1 of them: trained on other inputs: data.split.labeled",
+        f"    data.split.labeled: 0123456789abcdef here, {'f' * 16} there",
         "  device: cpu here, other cpu there",
     ]
 

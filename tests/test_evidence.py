@@ -1,0 +1,90 @@
+"""What is committed under results/ is of one commit and one arithmetic, and agrees with itself: nothing is trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fpl.config.figure import load_figures
+from fpl.config.identity import ARITHMETIC
+from fpl.report.claims import scale_note, write_claims
+from fpl.report.figures import FOLDER, numbers, prepare
+from fpl.report.page import write_tables
+from fpl.report.shown import load_shown
+from fpl.store.read import Results, load_results
+
+ROOT = Path(__file__).parents[1]
+RESULTS, EXPERIMENTS = ROOT / "results", ROOT / "experiments"
+SCALES = sorted(path.name for path in RESULTS.iterdir() if (path / "runs").is_dir())
+BENCHMARKS = sorted((RESULTS / "benchmarks").glob("*.csv"))
+
+
+@pytest.fixture(scope="module", params=SCALES)
+def results(request: pytest.FixtureRequest) -> Results:
+    return load_results(RESULTS / request.param)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    lines = (folder / "ENVIRONMENT").read_text().splitlines()
+    return dict(line.split(": ", 1) for line in lines)
+
+
+def test_there_is_evidence() -> None:
+    assert "mini" in SCALES
+
+
+def test_runs_are_of_one_commit_and_this_arithmetic(results: Results) -> None:
+    runs, told = results.runs, environment(results.folder)
+    assert results.of_other_arithmetic == []
+    assert runs["commit"].nunique() == 1 and not runs["commit"].str.endswith("+").any()
+    assert told["commit"] == runs["commit"].iloc[0]
+    assert told["arithmetic"] == str(ARITHMETIC)
+    assert set(results.noise["run_id"]) <= set(runs["run_id"])
+    assert results.failures.empty
+
+
+def test_searches_are_of_this_arithmetic_and_agree_with_the_runs(results: Results) -> None:
+    for base in results.studies["base"]:
+        assert json.loads(base)["arithmetic"] == ARITHMETIC
+    assert results.warnings() == []
+
+
+def test_tables_are_those_of_the_runs(results: Results, tmp_path: Path) -> None:
+    if not (results.folder / "tables.csv").exists():
+        pytest.skip("no tables of a few runs are published")
+    shown = load_shown(EXPERIMENTS, results.folder.name, results)
+    for path in write_tables(tmp_path, shown.grids, shown.summary):
+        assert path.read_bytes() == (results.folder / path.name).read_bytes(), path.name
+
+
+def test_figures_and_claims_are_those_of_the_runs(results: Results, tmp_path: Path) -> None:
+    folder = results.folder / FOLDER
+    campaign = load_shown(EXPERIMENTS, results.folder.name, results).campaign
+    prepared = prepare(load_figures(EXPERIMENTS), campaign, results)
+    drawn = {item.figure.name: numbers(item.frame) for item in prepared if item.paint is not None}
+    assert {path.stem for path in folder.glob("*.csv")} - {"claims"} == set(drawn)
+    for name, content in drawn.items():
+        assert content == (folder / f"{name}.csv").read_bytes(), name
+        assert (folder / f"{name}.png").is_file() and (folder / f"{name}.pdf").is_file()
+    write_claims(tmp_path, [one for item in prepared for one in item.verdicts], scale_note(campaign))
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (folder / path.name).read_bytes(), path.name
+
+
+def test_pages_of_searches_are_those_of_the_trials(results: Results) -> None:
+    for name in results.searches:
+        folder = results.folder / "search" / name
+        trials = pd.read_csv(folder / "trials.csv")
+        recorded = results.search(name)
+        assert len(trials) == len(recorded)
+        assert list(trials["score"].dropna()) == pytest.approx(list(recorded["score"].dropna()), rel=1e-9)
+
+
+@pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
+def test_benchmarks_say_what_they_are_of(path: Path) -> None:
+    frame = pd.read_csv(path)
+    assert frame["commit"].nunique() == 1
+    assert set(frame["arithmetic"]) == {ARITHMETIC}
