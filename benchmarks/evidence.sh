@@ -3,7 +3,7 @@
 #
 #   benchmarks/evidence.sh [mini] [camvid] [benchmarks]     (all three, in this order)
 #
-# Runs and what they give are collected in runs/evidence/COMMIT; a part goes to results/ when it is complete, and takes
+# Runs and what they give are collected in runs/evidence/COMMIT; when all parts are complete they go to results/ and take
 # the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 20 minutes,
 # camvid 25 (needs CamVid in $DATA/camvid), benchmarks 45. Benchmarks measure time: leave the machine alone meanwhile.
 set -euo pipefail
@@ -60,9 +60,11 @@ benchmarks() {
     csv search benchmarks/search.py --out "$work/benchmark_search"
 }
 
-for part in "${@:-mini camvid benchmarks}"; do
-    for name in $part; do
-        "$name"
-        replace "$name"
-    done
+parts=${*:-mini camvid benchmarks}
+for part in $parts; do
+    "$part"
+done
+# Only now: a run says whether files differ from its commit, and these do from here on.
+for part in $parts; do
+    replace "$part"
 done
