@@ -25,8 +25,8 @@ RULE = (
     "train on the unlabeled images too but without fuzzy positives: it is chosen by the numbers that it is compared "
     "with, which favors the controls."
 )
-LEFT_OUT = "control rows left out: --controls shows those that were run; "
-HOW_TO_RUN = "`make reproduce ROWS=all`, or `fpl reproduce --controls`, trains them"
+LEFT_OUT = "control rows left out: --rows all shows those that were run; "
+HOW_TO_RUN = "`make reproduce ROWS=all`, or `fpl reproduce --rows all`, trains them"
 
 
 @dataclass(frozen=True)
