@@ -31,7 +31,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 test: setup lint
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 # Thousands of examples for each property of tests/fuzz, of which `make test` tries a few: about ten minutes.
 fuzz: setup

@@ -59,16 +59,22 @@ protocol = "whole"
 """
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On several processes (`pytest -n 2 --dist loadgroup`) one takes a whole file, and one all tests with Ray.
-
-    Those come first: they take longest, and two Rays at once would only wait for each other.
-    """
+    """Tests with Ray come first: they take longest."""
     items.sort(key=lambda item: item.get_closest_marker("ray") is None)
-    for item in items:
-        group = "ray" if item.get_closest_marker("ray") else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """On several processes one takes a whole file, and one all files with Ray: two Rays would wait for each other."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return "ray" if Path(path).name.startswith("test_ray_") else path
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

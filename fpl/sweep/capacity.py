@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -52,8 +53,8 @@ def capacity(cores: int | None = None, gpus: int | None = None) -> Capacity:
     )
 
 
-# Kinds of instructions that change how sums of floats are rounded, by their beginnings in the kernel's list.
-FLOAT_INSTRUCTIONS = ("avx", "amx", "fma", "f16c", "asimd", "sve", "sme", "bf16", "i8mm")
+# Instructions that change how sums of floats are rounded, as the kernel lists them.
+FLOAT_INSTRUCTIONS = re.compile(r"(avx|amx|fma|f16c|asimd|sve|bf16|i8mm)\w*|sme\d*")
 
 
 def instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
@@ -66,7 +67,7 @@ def instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     except OSError:
         return ""
     listed = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
-    return " ".join(sorted(word for word in set(listed.split()) if word.startswith(FLOAT_INSTRUCTIONS)))
+    return " ".join(sorted(word for word in set(listed.split()) if FLOAT_INSTRUCTIONS.fullmatch(word)))
 
 
 def gpu_names() -> list[str]:

@@ -16,7 +16,7 @@ from fpl.config.weights import tiny_file_name
 from fpl.data.splits import split_folder
 from fpl.store.write import failure_path, write_failure, write_run
 from fpl.sweep import needs
-from fpl.sweep.capacity import Capacity, Layout, capacity, makespan
+from fpl.sweep.capacity import Capacity, Layout, capacity, instruction_sets, makespan
 from fpl.sweep.cost import kept_bytes, running_bytes
 from fpl.sweep.needs import Needs
 from fpl.sweep.places import Places
@@ -422,3 +422,17 @@ def test_a_plan_is_made_without_torch_and_ray(experiments: Path, places: Places,
     )
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.splitlines()[-1] == "[]" and "1 done" in printed
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("flags\t\t: fpu sse2 fma avx f16c avx2 smep smap amx_bf16 avx512f", "amx_bf16 avx avx2 avx512f f16c fma"),
+        ("Features\t: fp asimd sve sme2 bf16 i8mm", "asimd bf16 i8mm sme2 sve"),
+        ("model name\t: none", ""),
+    ],
+)
+def test_instruction_sets(line: str, found: str, tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\n\nprocessor\t: 1\n{line}\n")
+    assert instruction_sets(tmp_path / "cpuinfo") == found
+    assert instruction_sets(tmp_path / "none") == ""
