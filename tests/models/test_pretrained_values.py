@@ -77,7 +77,6 @@ FAULTS = {
     "nan weight": set_one("weight", 4, float("nan")),
     "infinite bias": set_one("bias", 1, float("inf")),
     "nan variance": set_one("running_var", 1, float("nan")),
-    "variance 0": set_one("running_var", 1, 0.0),
     "variance below 0": set_one("running_var", 1, -1e-12),
     "zero convolution": zero("weight", 4),
     "zero scale": zero("weight", 1),

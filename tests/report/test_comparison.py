@@ -49,7 +49,7 @@ def make_world(folder: Path, controls: str = "true", rows: str = CONTROL_ROWS) -
     edits = {"tables/main.toml": (MAIN, MAIN + rows)}
     world = World(folder, "little", edits)
     if controls == "false":
-        world.campaign = load_campaign(world.experiments, "little", controls=False)
+        world.campaign = load_campaign(world.experiments, "little", rows="paper")
     return world
 
 
@@ -159,7 +159,7 @@ def test_stores_with_next_to_nothing(tmp_path: Path, state: str) -> None:
 
 def test_pairs_are_over_the_seeds_that_both_have(tmp_path: Path) -> None:
     world = make_world(tmp_path)
-    world.campaign = load_campaign(world.experiments, "little", seeds=3)
+    world.campaign = load_campaign(world.experiments, "little", seeds=3, rows="all")
     for seed, (fpl, half, one) in enumerate([(20.0, 19.0, 18.0), (22.0, None, 21.0), (24.0, 22.0, 24.0)]):
         world.run("main.fpl_cps.small_8", fpl, seed)
         world.run("main.one.small_8", one, seed)
@@ -194,7 +194,7 @@ def test_a_control_names_proposed_rows(tmp_path: Path) -> None:
 
 
 def test_controls_of_the_paper_differ_from_fpl_in_the_method_alone() -> None:
-    campaign = load_campaign(EXPERIMENTS, "paper", controls=True)
+    campaign = load_campaign(EXPERIMENTS, "paper", rows="all")
     cells = {cell.name: cell for found in campaign.tables.values() for cell in found}
     counts: Counter[str] = Counter()
     for table in campaign.experiments:
@@ -221,7 +221,7 @@ def test_controls_of_the_paper_differ_from_fpl_in_the_method_alone() -> None:
 
 def test_columns_of_the_paper_share_no_run() -> None:
     # What the bootstrap draws: a run in two of them would make them depend on each other.
-    campaign = load_campaign(EXPERIMENTS, "mini", controls=True)
+    campaign = load_campaign(EXPERIMENTS, "mini", rows="all")
     places: dict[str, set[str]] = {}
     counted = {"table1", "table2", "table3"}
     for name, cells in campaign.tables.items():

@@ -49,7 +49,7 @@ def test_calibration_scales_what_was_counted(config: RunConfig) -> None:
         expected = ratio * (plain.step_seconds(each) - reading) + reading
         assert model.step_seconds(each) == pytest.approx(expected)
     # A measurement on half of the batch says as much about the whole one.
-    half = changed(config, data={"labeled_batch": 2, "unlabeled_batch": 2})
+    half = changed(config, data={"labeled_batch": 2, "unlabeled_batch": 2, "groups": 2})
     assert CostModel(CPU_CORE, (measured(half, 2.0),)).step_seconds(config) == pytest.approx(model.step_seconds(config))
 
 

@@ -196,7 +196,7 @@ def test_windows_that_reach_beyond_the_image_see_what_the_original_evaluators_pu
 ) -> None:
     image = torch.randint(1, 256, (3, *size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     protocol = EvalConfig.model_validate({"protocol": "sliding", "combine": combine})
-    found = predict_logits(by_neighbours, image, protocol, (33, 33))
+    found = predict_logits(by_neighbours, image[None], protocol, (33, 33))
     # CPS's fills up with black only if a side is longer than the window; else it normalises first, as AEL's does.
     scores = windows_by_hand(image.numpy(), 33, black=combine == "logits" and max(size) > 33)
     if combine == "logits" and max(size) <= 33:
@@ -360,6 +360,15 @@ def one_by_one(
         height, width = image.shape[-2:]
         pixels = normalise(image[None], valid)
         size = (33, 33) if protocol == "whole" else crop
+        within = (slice(None), slice(None))
+        padded = [max(side, length) for side, length in zip((height, width), crop, strict=True)]
+        if protocol == "sliding" and padded not in ([height, width], list(crop)):
+            # A side beyond the window: CPS fills the other up with black.
+            around = [(longer - side) // 2 for longer, side in zip(padded, (height, width), strict=True)]
+            within = (slice(around[0], around[0] + height), slice(around[1], around[1] + width))
+            black = normalise(torch.zeros(1, 3, *padded, dtype=torch.uint8), torch.ones(1, *padded, dtype=torch.bool))
+            black[(..., *within)] = pixels
+            pixels, (height, width) = black, padded
         tops, lefts = (
             [0] if protocol == "whole" else window_starts(side, length, 2 / 3)
             for side, length in zip((height, width), crop, strict=True)
@@ -377,6 +386,7 @@ def one_by_one(
                 inside = (..., slice(above, above + window.shape[-2]), slice(before, before + window.shape[-1]))
                 blank[inside] = window
                 total[..., rows, columns] += network(blank)[inside]
+        total = total[(..., *within)]
         if total.shape[-2:] != label.shape:
             total = F.interpolate(total, size=tuple(label.shape), mode="bilinear", align_corners=True)
         predicted = total[0].argmax(0).numpy()

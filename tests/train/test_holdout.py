@@ -125,7 +125,8 @@ def test_training_does_not_depend_on_held_out_images(
     first, kept, last = lines(places)
     others = with_other_images(places, tmp_path / "others", [first, last])
     path = run(config, places)
-    assert run(config, others).stem == path.stem
+    # Other labels make another run, which learns the same.
+    assert run(config, others).stem != path.stem
     own, same = weights(places), weights(others)
     assert all(torch.equal(own[name], same[name]) for name in own)
     scores = [fpl.load_results(each.out).runs["miou_whole_last"].item() for each in (places, others)]
