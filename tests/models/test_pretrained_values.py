@@ -188,3 +188,11 @@ def test_a_download_is_of_one_revision_and_has_the_hubs_checksum(
         with pytest.raises(FplError, match="revision c0ffee"):
             pretrained._download("timm/x")
     assert [options["revision"] for options in asked] == ["c0ffee"]
+
+
+def test_a_dead_channel_is_no_fault(tmp_path: Path) -> None:
+    """Its variance is exactly 0, as in 28 layers of EfficientNet-Lite0's published weights."""
+    state = good()
+    state[first(state, "running_var", 1)][0] = 0.0
+    torch.save(state, tmp_path / NAME)
+    assert pretrained.find_pretrained(TINY, tmp_path)[0] == tmp_path / NAME
