@@ -20,7 +20,7 @@ from fpl.config.identity import canonical, recipe_digest
 from fpl.config.schema import RunConfig
 from fpl.config.study import Study, load_studies
 from fpl.errors import FplError
-from fpl.store.trials import TrialRow, write_study, write_trial
+from fpl.store.trials import TrialRow, write_trial
 from fpl.store.write import write_run
 from fpl.sweep.budget import parse_budget
 from fpl.sweep.capacity import Capacity
@@ -30,6 +30,8 @@ from fpl.sweep.plan import LAUNCHER_START, RAY_START, RUN_START
 from fpl.sweep.search_plan import SearchPlan, plan_search
 from fpl.sweep.speed import CPU_CORE, V100, CostModel
 from tests.conftest import RUN
+from tests.report.world_search import T_ONLY
+from tests.report.world_search import study as write_study_row
 
 TABLE = """
 [about]
@@ -118,7 +120,8 @@ def record_run(out: Path, config: RunConfig) -> None:
 
 
 def record_trial(out: Path, study: Study, number: int, **values: Any) -> None:
-    given = {"params": {"loss.threshold": 0.5 + number / 100}, "origin": "tpe", "run_ids": [], **values}
+    runs = [f"run-{number}-{run}" for run in range(study.runs_per_trial)]
+    given = {"params": {"loss.threshold": 0.5 + number / 100}, "origin": "tpe", "run_ids": runs, **values}
     write_trial(out, TrialRow(study.identity, number, **given))
 
 
@@ -234,7 +237,7 @@ def test_recorded_trials_count(make: Make, places: Places) -> None:
 def test_wall_time_of_earlier_calls_counts(make: Make, places: Places) -> None:
     study = make()[0]
     run = seconds(study.base)
-    write_study(places.out, {"study": study.identity, "wall_seconds": 3600.0})
+    write_study_row(places.out, study.identity, space=T_ONLY, wall_seconds=3600.0)
     record_trial(places.out, study, 0, step=3)
     hours = 2 * (1 + 2.6 * run / 3600)
     plan = planned(make(), places, f"{hours:.9f}h").studies[0]
