@@ -85,7 +85,6 @@ def test_stored_splits(labeled: bytes, unlabeled: bytes, record: bytes) -> None:
         result_or_error(lambda: read_split(Path(name), "camvid", "every-nth", "1/4"), folder)
 
 
-@pytest.mark.xfail(reason="write_split writes ids that its reader does not read back", strict=True)
 @given(labeled=IDS, unlabeled=IDS)
 def test_r62_what_is_written_reads_back_or_is_refused(labeled: list[str], unlabeled: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:

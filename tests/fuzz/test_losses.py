@@ -67,7 +67,6 @@ def value_or_error(call: Callable[[], Tensor], *names: str) -> Tensor | None:
 NAMES = ("student", "teacher", "threshold", "strategy", "weight", "curvature", "fixed_k", "ratio", "convex_coefficient")
 
 
-@pytest.mark.xfail(reason="an empty batch is NaN", strict=True)
 @given(data=st.data(), keywords=KEYWORDS)
 def test_any_arguments(data: st.DataObject, keywords: dict[str, Any]) -> None:
     shape = data.draw(SHAPES)

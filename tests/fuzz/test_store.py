@@ -72,7 +72,6 @@ def test_damaged_files(table: str, data: st.DataObject) -> None:
         assert files_in(Path(name)) == before
 
 
-@pytest.mark.xfail(reason="columns that do not fit are tracebacks", strict=True)
 @pytest.mark.parametrize("table", TABLES)
 @given(data=st.data())
 def test_foreign_and_drifted_files(table: str, data: st.DataObject) -> None:

@@ -17,9 +17,9 @@ import fpl
 from fpl.errors import FplError
 from fpl.names import is_name
 from fpl.report.results import print_results
-from fpl.store.compact import compact, publish_searches
 from fpl.store.done import has_failed, is_done, put_aside, read_run
 from fpl.store.parts import read_part
+from fpl.store.publish import publish_runs, publish_searches
 from fpl.store.read import Results, read_table
 from fpl.store.schema import EXAMPLES, FAILURES, HISTORY, KEYS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
 from fpl.store.write import failure_path, run_path, write_failure, write_run, write_table
@@ -160,7 +160,7 @@ def test_a_row_of_another_run_is_no_run_that_is_done(out: Path) -> None:
 
 def test_one_bad_row_among_many_blocks_itself_alone(out: Path, tmp_path: Path) -> None:
     target = tmp_path / "published"
-    compact(out, target)
+    publish_runs(out, target, {GOOD, BAD})
     path = target / RUNS / "all.parquet"
     rows = pq.read_table(path).to_pylist()
     broken = [{**rows[1], "run_id": f"c{number}", "config": "{"} for number in range(5)]
@@ -265,7 +265,8 @@ def test_publishing_leaves_out_what_is_damaged_and_never_overwrites_it(out: Path
     target = tmp_path / "published"
     file_of(out, TRIALS).write_bytes(b"x")
     run_path(out, BAD).write_bytes(b"x")
-    assert compact(out, target) == 1 and publish_searches(out, target) == 2
+    publish_runs(out, target, {GOOD, BAD})
+    assert list(Results(target).runs["run_id"]) == [GOOD] and publish_searches(out, target).new == 2
     assert len(Results(target).trials) == 1
     (target / TRIALS / "all.parquet").write_bytes(b"of many searches")
     with pytest.raises(FplError, match="Parquet file"):
