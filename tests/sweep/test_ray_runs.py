@@ -28,7 +28,7 @@ from tests.sweep.ray_support import Recorder, assert_same_weights, at, descendan
 from tests.train.runs import assert_equal_results
 from tests.train.test_workers import start_workers
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(1500)]
 
 
 @dataclass

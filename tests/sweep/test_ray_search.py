@@ -17,7 +17,7 @@ from tests.signals import popen
 from tests.sweep.ray_support import kill, wait_until
 from tests.sweep.search_world import write_experiments
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(1500)]
 
 # Half of the trials diverge.
 DIVERGING = """
