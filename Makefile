@@ -31,7 +31,9 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 test: setup lint
-	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
+	$(BIN)/pytest -m "not ray" -n 2 --dist loadscope --no-loadscope-reorder
+	# By themselves: Ray takes both cores.
+	$(BIN)/pytest -m ray
 
 # Thousands of examples for each property of tests/fuzz, of which `make test` tries a few: about ten minutes.
 fuzz: setup

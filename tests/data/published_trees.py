@@ -57,13 +57,18 @@ def city_tree(root: Path, train: Sequence[str], val: Sequence[str]) -> Path:
 
 
 def voc_tree(root: Path, train: Sequence[str], clean: Sequence[str], val: Sequence[str]) -> Path:
-    """Augmented labels of all training images, and of the validation images, too."""
+    """Augmented labels of all but ten clean training images and of the validation images; VOC's own of those."""
     images, labels, sets = root / "JPEGImages", root / "SegmentationClassAug", root / "ImageSets" / "Segmentation"
-    for folder in (images, labels, sets):
+    own = root / "SegmentationClass"
+    for folder in (images, labels, own, sets):
         folder.mkdir(parents=True)
+    lacking = frozenset(clean[:10])
+    for i in (*clean, *val):
+        touch(own / f"{i}.png")
     for i in (*train, *val):
         touch(images / f"{i}.jpg")
-        touch(labels / f"{i}.png")
+        if i not in lacking:
+            touch(labels / f"{i}.png")
     (sets / "train.txt").write_text("\n".join(clean))
     (sets / "val.txt").write_text("\n".join(val) + "\n")
     return root
