@@ -27,7 +27,7 @@ def draw_tree(
     """Draw a data set at `root`, unless this code has drawn it there with the same parameters.
 
     It is drawn beside `root` and renamed when it is complete. A set that other code drew is drawn again and, if a file
-    has changed, replaced: runs on other images are other runs (`fpl.data.spec.data_version`).
+    has changed, replaced: runs on other images are other runs (`fpl.data.contents.data_version`).
 
     Args:
         root: Root folder of the data set.

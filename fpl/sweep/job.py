@@ -73,10 +73,14 @@ class Job:
         Raises:
             FplError: Data, split or weights are not there.
         """
-        pinned, *_ = pin(config, places)
+        return cls.planned(pin(config, places)[0], places, execution, examples)
+
+    @classmethod
+    def planned(cls, config: RunConfig, places: Places, execution: Execution, examples: int = 0) -> Job:
+        """A job from a configuration whose pins are filled in, carried out as `execution` says."""
         return cls.of(
-            pinned,
-            run_id(pinned),
+            config,
+            run_id(config),
             places,
             threads=execution.threads,
             loader_workers=execution.loader_workers,

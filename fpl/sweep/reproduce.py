@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fpl.config.identity import recipe_digest, run_id
+from fpl.config.schema import RunConfig
 from fpl.store.done import has_failed, is_done
 from fpl.store.read import Results
 from fpl.sweep.execution import Execution
@@ -87,15 +88,17 @@ def carry_out(
         FplError: An input is missing, or the runs ask for more than there is.
     """
     account = Account()
-    pending: list[Wanted] = []
+    pending: list[tuple[Wanted, RunConfig]] = []
     for run in wanted:
-        identity = run_id(pin(run.config, places)[0])
+        # Once: it looks at every label and image that the run reads.
+        pinned, *_ = pin(run.config, places)
+        identity = run_id(pinned)
         if is_done(places.out, identity):
             account.before.append(identity)
         elif has_failed(places.out, identity) and not retry_failed:
             account.failed_before.append(identity)
         else:
-            pending.append(run)
+            pending.append((run, pinned))
     if not pending:
         return account
     # Only now: a call with nothing to do need not wait until all that trains is loaded.
@@ -105,8 +108,8 @@ def carry_out(
     gangs: list[Job] = []
     others: list[Job] = []
     estimates: dict[str, float] = {}
-    for run in pending:
-        job = Job.pinned(run.config, places, execution, EXAMPLES if run.pictured else 0)
+    for run, pinned in pending:
+        job = Job.planned(pinned, places, execution, EXAMPLES if run.pictured else 0)
         (gangs if run.gang else others).append(job)
         # A gang's run holds the cores of several others.
         estimates[job.run_id] = estimate(run) * (execution.gang_workers if run.gang else 1)
