@@ -32,10 +32,11 @@ from fpl.config.schema import RunConfig
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.synthetic import draw_city
-from fpl.sweep.cluster import Slots, ray_session
+from fpl.sweep.cluster import Slots
 from fpl.sweep.job import Job, JobResult, run_job, run_serially
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import prepare
+from fpl.sweep.session import ray_session
 from fpl.sweep.tune_driver import run_on_ray
 
 CONFIG = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fpl.errors import Interrupted
+from fpl.interrupt import terminated_like_interrupted
 
 if TYPE_CHECKING:
     from fpl.train.progress import Progress
@@ -24,9 +25,10 @@ DATA, SPLITS = Path("data"), Path("experiments/splits")
 
 @contextlib.contextmanager
 def interruptible(hint: str = "", progress: Progress | None = None) -> Iterator[None]:
-    """Turn Ctrl-C into one line that says how to go on, below the progress line if there is one."""
+    """Turn Ctrl-C or SIGTERM into one line that says how to go on, below the progress line if there is one."""
     try:
-        yield
+        with terminated_like_interrupted():
+            yield
     except KeyboardInterrupt:
         if progress is not None:
             progress.note()

@@ -1,37 +1,22 @@
-"""A Ray cluster: started here or joined, what it holds, and whether all its nodes see what the runs need.
+"""A Ray cluster: what it holds, and whether all its nodes see what the runs need.
 
 Importing this module does not import Ray.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import secrets
-import socket
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fpl.config.weights import WEIGHTS_VARIABLE
-from fpl.data.parallel import core_count
 from fpl.errors import FplError
 from fpl.files import write_atomic
 from fpl.sweep.execution import Execution, Launcher
 from fpl.sweep.nodes import differences, look_around
 from fpl.sweep.places import Places
 
-# Jobs, reports and verdicts are small; images never pass through Ray.
-OBJECT_STORE_BYTES = 128 * 2**20
-# One token per process: Ray keeps the first that it has seen.
-TOKEN = secrets.token_hex(32)
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # Relative paths stay what the user meant.
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-}
 # Seconds for one node to look at its folders.
 NODE_PATIENCE = 60.0
 
@@ -184,7 +169,7 @@ class Cluster:
                     views.append(ray.get(answer, timeout=0))
                 except ray.exceptions.RayError as error:
                     if node in self.nodes:  # otherwise it died meanwhile, and no run will be sent there
-                        problems.append(f"node {node.address}: no answer ({_first_line(error)})")
+                        problems.append(f"node {node.address}: no answer ({first_line(error)})")
         finally:
             path.unlink(missing_ok=True)
         problems += [problem for view in views for problem in differences(expected, view, places)]
@@ -219,83 +204,6 @@ def runs_at_once(nodes: list[Node], slots: Slots) -> int:
     return room // slots.workers
 
 
-@contextlib.contextmanager
-def ray_session(address: str | None, *, cpus: float | None = None, gpus: float | None = None) -> Iterator[Cluster]:
-    """Connect to Ray, or start it on this machine; on leaving, end only what was started and restore the environment.
-
-    Args:
-        address: Of a running cluster (`auto`, `10.0.0.1:6379`); None: the one that RAY_ADDRESS names, as in a job that
-            was submitted to a cluster, else start Ray here.
-        cpus: CPUs of a Ray started here; None: as many as this process may use.
-        gpus: GPUs of a Ray started here; None: those that Ray finds.
-
-    Raises:
-        FplError: No cluster answers at the address.
-    """
-    address = address or os.environ.get("RAY_ADDRESS") or None
-    with environment({**QUIET, **({} if address else authentication())}):
-        import ray
-
-        if ray.is_initialized():
-            yield Cluster(shared=address is not None)
-            return
-        # Ray reads how to authenticate when it is imported, which may have been before.
-        ray._raylet.Config.initialize("")
-        quiet: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False, "include_dashboard": False}
-        if address is None:
-            here = {"num_cpus": cpus or core_count(), "num_gpus": gpus, "object_store_memory": OBJECT_STORE_BYTES}
-            ray.init(address="local", **here, **quiet)
-        else:
-            _connect(address, quiet)
-        try:
-            yield Cluster(shared=address is not None)
-        finally:
-            ray.shutdown()
-
-
-def _connect(address: str, quiet: dict[str, Any]) -> None:
-    import ray
-
-    hint = (
-        "start one with `ray start --head`; if it asks for a token, set RAY_AUTH_MODE=token and the token here too, "
-        "otherwise RAY_AUTH_MODE=disabled"
-    )
-    try:
-        if address != "auto":
-            _knock(address)
-        ray.init(address=address, **{key: value for key, value in quiet.items() if key != "include_dashboard"})
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise FplError(f"no Ray cluster answers: {_first_line(error)}", where=address, hint=hint) from None
-
-
-def _knock(address: str) -> None:
-    """Ray itself would knock for minutes where nobody listens."""
-    host, _, port = address.rpartition(":")
-    if not host or "/" in host or not port.isdigit():
-        raise ValueError("an address is HOST:PORT, or auto")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=5):
-        pass
-
-
-def authentication() -> dict[str, str]:
-    """Settings under which only this process and its children can talk to a Ray that it starts; the user's go first."""
-    if "RAY_AUTH_MODE" in os.environ:
-        return {}
-    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN", TOKEN)}
-
-
-@contextlib.contextmanager
-def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables that the user has not set, and put everything back afterwards."""
-    added = {name: value for name, value in values.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
-
-
 def absolute(places: Places) -> Places:
     """The same folders for processes that have another working folder and another environment."""
     weights = places.weights_dir or os.environ.get(WEIGHTS_VARIABLE)
@@ -311,6 +219,7 @@ def _count(number: float, word: str) -> str:
     return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says first, or of which kind it is where it says nothing."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__

@@ -143,7 +143,8 @@ def _on_ray(
     view: View,
     say: Callable[[str], None],
 ) -> dict[str, JobResult]:
-    from fpl.sweep.cluster import Slots, ray_session
+    from fpl.sweep.cluster import Slots
+    from fpl.sweep.session import ray_session
     from fpl.sweep.tune_driver import run_on_ray, run_side_by_side
 
     both = ((others, Slots.of(execution)), (gangs, Slots.of(execution, gang=True)))

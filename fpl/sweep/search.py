@@ -24,7 +24,7 @@ from fpl.store.read import look_over
 from fpl.store.schema import STUDIES, TRIALS
 from fpl.store.trials import TrialRow, read_study, write_study, write_trial
 from fpl.store.write import run_path
-from fpl.sweep.cluster import Cluster, Slots, absolute, ray_session
+from fpl.sweep.cluster import Cluster, Slots, absolute
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import LOCK_PATIENCE, Job, JobResult
 from fpl.sweep.places import Places
@@ -32,6 +32,7 @@ from fpl.sweep.prepare import pin
 from fpl.sweep.search_plan import StudyPlan
 from fpl.sweep.search_view import SearchView
 from fpl.sweep.searcher import StudySearch
+from fpl.sweep.session import ray_session
 from fpl.sweep.stopping import EarlyStopping, make_rule
 from fpl.sweep.trials import Book
 from fpl.sweep.tune_driver import run_on_ray, search_on_ray

@@ -24,7 +24,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from fpl.errors import FplError
-from fpl.sweep.cluster import Cluster, Slots, absolute, environment
+from fpl.sweep.cluster import Cluster, Slots, absolute
 from fpl.sweep.job import Job, JobResult, Watcher
 from fpl.sweep.launch.gang import GangTrial
 from fpl.sweep.launch.inline import InlineTrial
@@ -32,6 +32,7 @@ from fpl.sweep.launch.train import TrainTrial
 from fpl.sweep.launch.trial import JobTrial
 from fpl.sweep.places import Places
 from fpl.sweep.relay import Relay
+from fpl.sweep.session import environment
 
 TRIALS: dict[str, type[JobTrial]] = {"inline": InlineTrial, "gang": GangTrial, "train": TrainTrial}
 SETTINGS = {

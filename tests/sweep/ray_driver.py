@@ -10,9 +10,10 @@ from pathlib import Path
 
 from fpl.config.compose import load_config
 from fpl.store.write import run_path
-from fpl.sweep.cluster import Slots, ray_session
+from fpl.sweep.cluster import Slots
 from fpl.sweep.job import JobResult
 from fpl.sweep.places import Places
+from fpl.sweep.session import ray_session
 from fpl.sweep.tune_driver import run_on_ray
 from tests.sweep.ray_support import Recorder, job_of
 

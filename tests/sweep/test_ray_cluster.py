@@ -16,19 +16,12 @@ from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import Results
 from fpl.sweep import tune_driver
-from fpl.sweep.cluster import (
-    Cluster,
-    Node,
-    Slots,
-    absolute,
-    environment,
-    ray_session,
-    runs_at_once,
-)
+from fpl.sweep.cluster import Cluster, Node, Slots, absolute, runs_at_once
 from fpl.sweep.job import JobResult
 from fpl.sweep.launch.mailbox import Ended, Entered, Mailbox, Report
 from fpl.sweep.nodes import NodeView, differences, look_around
 from fpl.sweep.places import Places
+from fpl.sweep.session import environment, ray_session
 from tests.sweep.ray_support import Recorder, job_of
 
 
