@@ -12,10 +12,10 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fpl.data.layout import first_file
 from fpl.data.lists import read_record
 from fpl.data.spec import DRAWING_CODE, DRAWING_RECORD, DatasetSpec
 from fpl.data.splits import Split
-from fpl.errors import FplError
 
 
 def data_version(spec: DatasetSpec, root: Path) -> str:
@@ -41,26 +41,23 @@ def _digest(lines: Sequence[str]) -> str:
 
 
 def _labels(spec: DatasetSpec, root: Path, part: str, ids: Sequence[str]) -> Iterator[str]:
+    layout = spec.layout_at(root)
     for image_id in ids:
-        path = spec.label_path(root, part, image_id)
-        try:
-            status = path.stat()
-            found = _file_digest(path, status.st_size, status.st_mtime_ns, status.st_ino)
-        except OSError:
-            found = "-"  # `check_data` names it
-        yield f"{image_id} {found}"
+        digest = "-"  # `check_data` names what is missing
+        if (found := first_file(layout.label_candidates(root, part, image_id))) is not None:
+            path, status = found
+            digest = _file_digest(path, status.st_size, status.st_mtime_ns, status.st_ino)
+        yield f"{image_id} {digest}"
 
 
 @functools.lru_cache(maxsize=100_000)
-def _file_digest(path: Path, size: int, changed: int, inode: int) -> str:
+def _file_digest(path: str, size: int, changed: int, inode: int) -> str:
     """Read once in a process: all runs of a campaign share their labels."""
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
 
 
 def _images(spec: DatasetSpec, root: Path, part: str, ids: Sequence[str]) -> Iterator[str]:
+    layout = spec.layout_at(root)
     for image_id in ids:
-        try:
-            size = str(spec.image_path(root, part, image_id).stat().st_size)
-        except (FplError, OSError):
-            size = "-"
-        yield f"{image_id} {size}"
+        found = first_file(layout.image_candidates(root, part, image_id))
+        yield f"{image_id} {'-' if found is None else found[1].st_size}"

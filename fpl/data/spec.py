@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fpl.data.classes import CAMVID_CLASSES, CITYSCAPES_CLASSES, VOC_CLASSES
 from fpl.data.classes import IGNORE as IGNORE
-from fpl.data.layout import CITYSCAPES, CITYSCAPES_FLAT, PARTS, SEGNET, VOC, Layout
+from fpl.data.layout import CITYSCAPES, CITYSCAPES_FLAT, PARTS, SEGNET, VOC, Layout, first_file
 from fpl.data.lists import read_record
 from fpl.errors import FplError
 
@@ -87,31 +87,28 @@ class DatasetSpec:
         name = f"{path.stem}{path.suffix.lower()}"
         return next((kind.values for kind in kinds if name.endswith(kind.ending)), self.label_values)
 
-    def image_candidates(self, root: Path, part: str, image_id: str) -> tuple[Path, ...]:
-        """Paths at which an image may lie, the preferred one first."""
-        return self.layout_at(root).image_candidates(root, part, image_id)
-
     def image_path(self, root: Path, part: str, image_id: str) -> Path:
         """Path of an image.
 
         Raises:
             FplError: None of the allowed files exists.
         """
-        for path in self.image_candidates(root, part, image_id):
-            if path.is_file():
-                return path
-        candidates = self.image_candidates(root, part, image_id)
-        looked_for = " or ".join(f"{image_id}{ending}" for ending in self.layout_at(root).image_endings)
+        layout = self.layout_at(root)
+        if (found := first_file(layout.image_candidates(root, part, image_id))) is not None:
+            return Path(found[0])
+        folder = Path(next(layout.image_candidates(root, part, image_id))).parent
+        looked_for = " or ".join(f"{image_id}{ending}" for ending in layout.image_endings)
         raise FplError(
-            f"image {image_id} of {self.name} ({part}) is not on disk", where=str(candidates[0].parent),
+            f"image {image_id} of {self.name} ({part}) is not on disk", where=str(folder),
             hint=f"looked for {looked_for}",
         )  # fmt: skip
 
     def label_path(self, root: Path, part: str, image_id: str) -> Path:
         """Path of the preferred label file that exists; if none does, as unlabeled images need none, of the first."""
         # Of one tree alone: a second one in the same root must not fill the gaps of the first.
-        candidates = self.layout_at(root).label_candidates(root, part, image_id)
-        return next((path for path in candidates if path.is_file()), candidates[0])
+        layout = self.layout_at(root)
+        found = first_file(layout.label_candidates(root, part, image_id))
+        return layout.label_path(root, part, image_id) if found is None else Path(found[0])
 
     def canonical_id(self, line: str) -> str:
         """Id of a line of any published list; see `Layout.canonical_id`."""
