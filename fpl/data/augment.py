@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torchvision import tv_tensors
-from torchvision.transforms.v2 import functional as F
 
 from fpl.config.schema import DataConfig
 from fpl.data.resample import crop_resized_image, crop_resized_label
@@ -117,6 +115,10 @@ class Augmentation:
         self, image: NDArray[np.uint8], label: NDArray[np.uint8] | None, parameters: Parameters
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """What `apply` stands for, in the released order: flip and resize the whole image, then crop and pad."""
+        # Imported late: torchvision doubles the start-up time of a process, and this is for comparison alone.
+        from torchvision import tv_tensors
+        from torchvision.transforms.v2 import functional as F
+
         place = self._place(image, parameters)
         above, before = (side.start for side in place.inside)
         below, behind = (self.crop[side] - place.inside[side].stop for side in (0, 1))
