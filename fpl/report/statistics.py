@@ -7,6 +7,7 @@ that prints a table, so it is imported where a test or an interval is asked for.
 from __future__ import annotations
 
 import math
+import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -115,6 +116,12 @@ def bootstrap_interval(values: Sequence[float], groups: Sequence[Hashable]) -> I
     Returns:
         None for fewer than two groups: there is nothing to draw from.
     """
+    return _bootstrap_interval(tuple(values), tuple(groups))
+
+
+@functools.lru_cache(maxsize=100)
+def _bootstrap_interval(values: tuple[float, ...], groups: tuple[Hashable, ...]) -> Interval | None:
+    """Once for the terminal, the page and its files."""
     parts = pd.Series(values, dtype=float).groupby(list(groups)).agg(["sum", "count"])
     if len(parts) < 2:
         return None

@@ -174,7 +174,12 @@ class Results:
 
         Of tables that no frame was asked of yet, the files are opened and their columns looked at, but not their rows.
         """
-        return [found for table in SCHEMAS for found in self._left_out.get(table) or look_over(self.folder, table)]
+        known = {table: self._left_out.get(table) for table in SCHEMAS}
+        return [
+            found
+            for table, read in known.items()
+            for found in (look_over(self.folder, table) if read is None else read)
+        ]
 
     def _read(self, table: str) -> pd.DataFrame:
         rows, self._left_out[table] = read_parts(self.folder, table)
