@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fpl.models.backbone import Backbone, Features
+from fpl.models.initial import initialize
 from fpl.models.network import SegmentationNetwork, resize, unit
 from fpl.models.norm import NormLayer
 
@@ -53,7 +54,7 @@ class CpsDeepLab(SegmentationNetwork):
         for part in (self.pyramid, self.low_level, self.decoder, self.classifier):
             for module in part.modules():
                 if isinstance(module, nn.Conv2d):
-                    nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
+                    initialize(module, "fan_in")
 
     def embed(self, features: Features) -> Tensor:
         """Fuse the low and high features into an embedding [B, head_channels, H/4, W/4] of the low features' size."""

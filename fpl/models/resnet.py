@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchvision.models.resnet import Bottleneck
 
 from fpl.models.backbone import Backbone, Features
+from fpl.models.initial import initialize
 from fpl.models.norm import NormLayer
 
 BLOCKS = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3)}
@@ -130,5 +131,5 @@ def _silence_blocks(backbone: nn.Module) -> None:
 
 def _convolution(in_channels: int, out_channels: int, *, kernel: int, stride: int = 1) -> nn.Conv2d:
     convolution = nn.Conv2d(in_channels, out_channels, kernel, stride=stride, padding=kernel // 2, bias=False)
-    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+    initialize(convolution, "fan_out")
     return convolution

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fpl.models.backbone import Backbone, Features
+from fpl.models.initial import initialize
 from fpl.models.norm import NormLayer
 
 DILATION = 2
@@ -33,7 +34,7 @@ class TinyBackbone(Backbone):
         self.context = _unit(high_channels, high_channels, norm, dilation=DILATION)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                initialize(module, "fan_out")
 
     def forward(self, image: Tensor) -> Features:
         """Map images [B, 3, H, W] to features [B, 2w, H/4, W/4] and twice [B, 4w, H/8, W/8], sizes rounded up."""

@@ -6,8 +6,8 @@ that prints a table, so it is imported where a test or an interval is asked for.
 
 from __future__ import annotations
 
-import math
 import functools
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
