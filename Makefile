@@ -23,11 +23,19 @@ help:
 
 setup: $(VENV)/.installed
 
-# Installed anew only when the dependencies change.
+# Installed anew only when the dependencies change. Not compiled: Python does that for what is imported, half of it never.
+INSTALL = $(PYTHON) -m venv $(VENV) && \
+	$(BIN)/python -m pip install --quiet --no-compile --config-settings editable_mode=compat --editable
+
 $(VENV)/.installed: pyproject.toml
 	@echo "installing into $(VENV): about two minutes, most of it torch"
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --config-settings editable_mode=compat --editable '.[dev]'
+	$(INSTALL) '.[dev]'
+	touch $(VENV)/.product $@
+
+# Without what tests and checks need.
+$(VENV)/.product: pyproject.toml
+	@echo "installing into $(VENV): about a minute and a half, most of it torch"
+	$(INSTALL) .
 	touch $@
 
 test: setup lint
@@ -48,14 +56,14 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reproduce: setup
+reproduce: $(VENV)/.product
 	$(BIN)/fpl reproduce --scale "$(SCALE)" --rows "$(ROWS)" --data-root "$(DATA)"
 
 # What results/ holds, made anew from the present commit.
 evidence: setup
 	BIN="$(BIN)" DATA="$(DATA)" benchmarks/evidence.sh $(PARTS)
 
-tables: setup
+tables: $(VENV)/.product
 	$(BIN)/fpl tables --scale $(SCALE)
 
 clean:
