@@ -23,19 +23,24 @@ help:
 
 setup: $(VENV)/.installed
 
-# Installed anew only when the dependencies change. Not compiled: Python does that for what is imported, half of it never.
+# Installed anew only when the dependencies change. Compiled on all cores, where pip does it on one, and without what is
+# never imported here; some packages bring files that are no Python.
 INSTALL = $(PYTHON) -m venv $(VENV) && \
 	$(BIN)/python -m pip install --quiet --no-compile --config-settings editable_mode=compat --editable
+COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|testing|_inductor|rllib|serve|pip|setuptools|triton|nvidia)/' \
+	$(VENV)/lib fpl || true
 
 $(VENV)/.installed: pyproject.toml
 	@echo "installing into $(VENV): about two minutes, most of it torch"
 	$(INSTALL) '.[dev]'
+	$(COMPILE)
 	touch $(VENV)/.product $@
 
 # Without what tests and checks need.
 $(VENV)/.product: pyproject.toml
 	@echo "installing into $(VENV): about a minute and a half, most of it torch"
 	$(INSTALL) .
+	$(COMPILE)
 	touch $@
 
 test: setup lint

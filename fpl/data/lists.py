@@ -133,7 +133,7 @@ def read_record(path: Path) -> dict[str, Any]:
         return {}
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FplError(f"not valid JSON ({error})", where=str(path)) from error
     if not isinstance(record, dict):
         raise FplError(f"a JSON object is expected, not {type(record).__name__}", where=str(path))

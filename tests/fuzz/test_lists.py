@@ -6,7 +6,6 @@ import json
 import tempfile
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,7 +73,6 @@ def test_imports(labeled: bytes, unlabeled: bytes) -> None:
         assert files_in(Path(name)) == set(paths)
 
 
-@pytest.mark.xfail(reason="repairs that are no list, and deep JSON, are tracebacks", strict=True)
 @given(labeled=CONTENTS, unlabeled=CONTENTS, record=RECORDS)
 def test_stored_splits(labeled: bytes, unlabeled: bytes, record: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:

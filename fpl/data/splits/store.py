@@ -123,10 +123,11 @@ def load_split(splits_root: Path, dataset: str, family: str, fraction: str, inde
     labeled = _read_ids(spec, folder / LABELED_FILE, wanted)
     unlabeled = _read_ids(spec, folder / UNLABELED_FILE, wanted)
     record = read_record(folder / RECORD_FILE)
-    repairs = tuple(record.get("repairs", ()))
-    if unknown := [repair for repair in repairs if repair != DROP_FROM_UNLABELED]:
-        where = str(folder / RECORD_FILE)
-        raise FplError(f"unknown repair '{unknown[0]}'", where=where, hint=f"allowed: {DROP_FROM_UNLABELED}")
+    found = record.get("repairs", [])
+    if not isinstance(found, list) or any(repair != DROP_FROM_UNLABELED for repair in found):
+        what, hint = f"unknown repairs {found!r:.80}", f'allowed: [] or ["{DROP_FROM_UNLABELED}"]'
+        raise FplError(what, where=str(folder / RECORD_FILE), hint=hint)
+    repairs = tuple(found)
     if DROP_FROM_UNLABELED in repairs:
         known = frozenset(labeled)
         unlabeled = tuple(image_id for image_id in unlabeled if image_id not in known)
