@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from fpl.config.schema import RunConfig
 from fpl.config.weights import weights_file_names
-from fpl.data.parallel import core_count
+from fpl.data.parallel import run_parallel
 from fpl.data.spec import find_root, get_spec, has_data
 from fpl.data.splits import get_family, make_split, split_folder, write_split
 from fpl.data.splits.importing import rule_faults
@@ -95,10 +93,7 @@ def _encoders(configs: list[RunConfig], places: Places, say: Say) -> None:
     if not missing:
         return
     say(f"pre-training {len(missing)} tiny encoders in {folder}: about half a minute")
-    # Fresh processes: pre-training wants one thread of its own, and Ray must not be forked into.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(len(missing), core_count()), mp_context=context) as pool:
-        list(pool.map(_pretrain, [(folder, *size) for size in missing]))
+    run_parallel(_pretrain, [(folder, *size) for size in missing])
 
 
 def _pretrain(arguments: tuple[Path, int, int]) -> None:

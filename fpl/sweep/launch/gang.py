@@ -17,7 +17,7 @@ import ray
 from fpl.errors import FplError
 from fpl.sweep.cluster import Cluster, Slots
 from fpl.sweep.job import Job, fail, reason_of
-from fpl.sweep.launch.group import PATIENCE, Group, release
+from fpl.sweep.launch.group import LIMIT, PATIENCE, Group, release
 from fpl.sweep.launch.mailbox import Ended, Entered, Event, Mailbox, Verdict, ended, times
 from fpl.sweep.launch.trial import JobTrial
 
@@ -60,14 +60,15 @@ class GangTrial(JobTrial):
 
         Raises:
             RayActorError: The mailbox is lost; the trial is not to be used again.
+            GetTimeoutError: It does not answer; neither.
         """
         if self._ready:
             return self._ready.pop()
         event: Event | None = None
         while event is None:
             try:
-                event = ray.get(self._mailbox.next_event.remote(PATIENCE / 10))
-            except ray.exceptions.RayActorError:
+                event = ray.get(self._mailbox.next_event.remote(PATIENCE / 10), timeout=LIMIT)
+            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
                 self._over = True
                 raise
             if event is None and self._group is not None and not self._group.alive:
@@ -83,15 +84,16 @@ class GangTrial(JobTrial):
 
     def answer(self, verdict: Verdict) -> None:
         """Let the run go on from its report, or end there."""
-        ray.get(self._mailbox.answer.remote(verdict))
+        ray.get(self._mailbox.answer.remote(verdict), timeout=LIMIT)
 
     def withdraw(self) -> None:
         """End at the report where the run waits, or at the next one."""
-        ray.get(self._mailbox.withdraw.remote())
+        ray.get(self._mailbox.withdraw.remote(), timeout=LIMIT)
 
     def close(self) -> None:
         """Send the workers home and wait until their resources are free."""
-        with contextlib.suppress(ray.exceptions.RayActorError):  # without a mailbox, the end of this process ends them
+        # Without a mailbox, the end of this process ends them.
+        with contextlib.suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
             self._dismiss()
 
     def _assemble(self) -> None:
@@ -100,7 +102,7 @@ class GangTrial(JobTrial):
 
     def _dismiss(self) -> None:
         if self._group is not None:
-            ray.get(self._mailbox.close.remote())
+            ray.get(self._mailbox.close.remote(), timeout=LIMIT)
             self._group.join()
             self._group = None
             self._release()

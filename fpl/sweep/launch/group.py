@@ -21,13 +21,15 @@ import torch.distributed as dist
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from fpl.errors import shortage
-from fpl.sweep.cluster import Slots
+from fpl.sweep.cluster import Slots, first_line
 from fpl.sweep.job import Job, JobResult, reason_of, run_job
 from fpl.sweep.local import LostWorkerError
 from fpl.train.runtime import Verdict
 
 # Seconds a call to the mailbox waits before it is made again.
 PATIENCE = 10.0
+# Seconds without an answer after which the other side is taken for lost; the calls themselves wait for `PATIENCE`.
+LIMIT = 300.0
 # Workers without a job sit in a collective operation; that must not end by itself.
 IDLE_LIMIT = datetime.timedelta(days=30)
 # Rounds of a minute for which Ray Train waits for room before the trial looks itself.
@@ -77,8 +79,8 @@ class Group:
         return self._thread.is_alive()
 
     def join(self) -> None:
-        """Wait until the workers have left and their resources are free."""
-        self._thread.join()
+        """Wait until the workers have left and their resources are free; those that do not leave are left behind."""
+        self._thread.join(LIMIT)
 
 
 class _Trainer(ray.train.torch.TorchTrainer):  # type: ignore[misc]
@@ -90,6 +92,21 @@ class _Trainer(ray.train.torch.TorchTrainer):  # type: ignore[misc]
             for callback in super()._create_default_callbacks()
             if type(callback).__name__ != "PlacementGroupCleanerCallback"
         ]
+
+
+def ask(answer: Any) -> Any:
+    """What the trial's mailbox answers to a worker.
+
+    Raises:
+        LostWorkerError: It is gone, or does not answer: no failure of the run.
+    """
+    try:
+        return ray.get(answer, timeout=LIMIT)
+    except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+        raise LostWorkerError(
+            f"lost the process that hands out runs: {first_line(error)}",
+            hint="whoever waits for the run hands it out again, or the same command continues from the last checkpoint",
+        ) from None
 
 
 def release(placement_group: str) -> None:
@@ -109,7 +126,7 @@ def work(settings: dict[str, Any]) -> None:
         return held[0]
 
     current = ray.util.get_current_placement_group()
-    group = shared(ray.get(mailbox.enter.remote(current.id.hex())) if rank == 0 else None)
+    group = shared(ask(mailbox.enter.remote(current.id.hex())) if rank == 0 else None)
     while True:
         order = shared(_wait_for_order(mailbox, group) if rank == 0 else None)
         if order == "leave":
@@ -123,7 +140,7 @@ def work(settings: dict[str, Any]) -> None:
 def _wait_for_order(mailbox: Any, group: int) -> bytes | str:
     order: bytes | str = "wait"
     while order == "wait":
-        order = ray.get(mailbox.fetch.remote(group, PATIENCE))
+        order = ask(mailbox.fetch.remote(group, PATIENCE))
     return order
 
 
@@ -140,20 +157,20 @@ def _carry_out(job: Job, mailbox: Any, group: int, rank: int) -> None:
         mailbox.report.remote(group, step, metrics)
         verdict = None
         while verdict is None:
-            verdict = ray.get(mailbox.verdict.remote(group, PATIENCE))
+            verdict = ask(mailbox.verdict.remote(group, PATIENCE))
         return Verdict(verdict)
 
     try:
         result = run_job(job, report if rank == 0 else None)
     except LostWorkerError as error:
-        with contextlib.suppress(ray.exceptions.RayActorError):  # the trial may be what died
-            ray.get(mailbox.lost.remote(group, reason_of(error)))
+        with contextlib.suppress(LostWorkerError):  # the trial may be what died
+            ask(mailbox.lost.remote(group, reason_of(error)))
         raise
     except Exception as error:
         # What the machine lacks is no failure of the run, and is not recorded as one.
         lack = shortage(error)
         result = JobResult(job.run_id, "stopped" if lack else "failed", reason_of(lack or error))
-        ray.get(mailbox.end.remote(group, result.plain()))
+        ask(mailbox.end.remote(group, result.plain()))
         raise
     if rank == 0:
-        ray.get(mailbox.end.remote(group, result.plain()))
+        ask(mailbox.end.remote(group, result.plain()))

@@ -11,6 +11,9 @@ from fpl.sweep.launch.mailbox import Ended, Event, Report, Verdict
 from fpl.sweep.launch.trial import JobTrial
 from fpl.train import runtime
 
+# Seconds between two looks at the thread of a run, and for it to end after its last word.
+LOOK, FAREWELL = 10.0, 60.0
+
 
 class InlineTrial(JobTrial):
     """Carries jobs out in this process."""
@@ -40,13 +43,23 @@ class InlineTrial(JobTrial):
         Raises:
             RuntimeError: The run could not even say how it failed; the process is not to be used again.
         """
-        event = self._events.get()
+        event = self._wait()
         if not isinstance(event, Report):
-            self._thread.join()
+            self._thread.join(FAREWELL)
         if isinstance(event, BaseException):
             self._over = True
             raise RuntimeError(reason_of(event)) from event
         return event
+
+    def _wait(self) -> Event | BaseException:
+        while True:
+            # First: whatever a thread has to say, it says before it ends.
+            alive = self._thread.is_alive()
+            try:
+                return self._events.get(timeout=LOOK)
+            except queue.Empty:
+                if not alive:
+                    return RuntimeError("the thread of the run ended without a word")
 
     def answer(self, verdict: Verdict) -> None:
         """Let the run go on from its report, or end there."""
