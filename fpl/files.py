@@ -23,6 +23,15 @@ from fpl.errors import file_error
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
+def visible(folder: Path, pattern: str) -> list[Path]:
+    """Files below a folder that fit a pattern (`*.toml`, `**/*.py`), sorted; none where there is no such folder.
+
+    Hidden ones are left out: what macOS and editors put beside a file (`._a.toml`, `.a.toml.swp`) is another thing.
+    """
+    found = sorted(path for path in folder.glob(pattern) if path.is_file()) if folder.is_dir() else []
+    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+
+
 def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
     """Write `path` by way of a hidden temporary file in the same folder: written, synced, renamed, folder synced.
 

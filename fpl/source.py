@@ -7,6 +7,8 @@ import hashlib
 import importlib.metadata
 from pathlib import Path
 
+from fpl.files import visible
+
 PACKAGE = Path(__file__).parent
 
 
@@ -27,7 +29,7 @@ def source_digest(*parts: str, libraries: tuple[str, ...] = ()) -> str:
     found = hashlib.sha256()
     for part in parts or (".",):
         place = PACKAGE / part
-        files = [place] if place.suffix == ".py" else sorted(place.rglob("*.py"))
+        files = [place] if place.suffix == ".py" else visible(place, "**/*.py")
         if not files:
             raise FileNotFoundError(place)
         for path in files:

@@ -23,10 +23,10 @@ ALLOWED = {
     "sweep": {"store", "train", "methods", "losses", "models", "data", "config"},
     "report": {"store", "config"},
 }
-COMMON = {"errors", "files", "names", "source", "text"}
+COMMON = {"errors", "files", "interrupt", "names", "source", "text"}
 HEAVY = {"torch", "torchvision", "ray", "timm"}
 # Everything else runs without Ray.
-RAY_FILES = {f"sweep/{name}.py" for name in ("cluster", "relay", "searcher", "stopping", "tune_driver")}
+RAY_FILES = {f"sweep/{name}.py" for name in ("cluster", "relay", "searcher", "session", "stopping", "tune_driver")}
 LIGHT_LAYERS = ("config", "store", "report")
 
 

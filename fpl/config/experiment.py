@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import read_tables
 from fpl.errors import FplError
+from fpl.files import visible
 from fpl.names import Name
 
 # What a table's numbers are: mIoU in percent, seconds per epoch, or the T that a cell of another table uses.
@@ -206,7 +207,7 @@ def load_experiments(folder: Path, names: Sequence[str] = ()) -> list[Experiment
     Raises:
         FplError: No such folder, a broken file, or an unknown name.
     """
-    files = sorted(folder.glob("*.toml"))
+    files = visible(folder, "*.toml")
     found = [load_experiment(path) for path in files]
     places: dict[str, Path] = {}
     for experiment, path in zip(found, files, strict=True):

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import read_tables
 from fpl.errors import FplError
+from fpl.files import visible
 from fpl.names import Name
 
 FIGURES = "figures"
@@ -132,7 +133,7 @@ def load_figures(folder: Path, names: Sequence[str] = ()) -> list[Figure]:
     Raises:
         FplError: A broken file, two figures of one name, or a name that is none; lists those there are.
     """
-    files = sorted((folder / FIGURES).glob("*.toml"))
+    files = visible(folder / FIGURES, "*.toml")
     places: dict[str, Path] = {}
     found = []
     for path in files:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fpl.errors import FplError
+from fpl.files import visible
 from fpl.names import RULE, is_name
 from fpl.text import printable_tree
 
@@ -106,7 +107,7 @@ def scale_path(config_path: Path, scale: str) -> Path:
     for folder in folders:
         if (candidate := folder / f"{scale}.toml").is_file():
             return candidate
-    known = sorted(file.stem for folder in folders if folder.is_dir() for file in folder.glob("*.toml"))
+    known = sorted(file.stem for folder in folders for file in visible(folder, "*.toml"))
     raise FplError(
         f"no scale {scale!r} above {config_path}",
         where="--scale",

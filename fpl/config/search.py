@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import flatten, read_tables
 from fpl.errors import FplError
+from fpl.files import visible
 from fpl.names import Name, is_name
 
 Value = str | int | float | bool
@@ -265,4 +266,4 @@ def with_changes(search: Search, changes: Mapping[str, Any]) -> Search:
 
 def search_names(folder: Path) -> list[str]:
     """Names of the searches in `experiments/`."""
-    return sorted(path.stem for path in (folder / SEARCHES).glob("*.toml"))
+    return [path.stem for path in visible(folder / SEARCHES, "*.toml")]

@@ -11,7 +11,7 @@ from pathlib import Path
 from fpl.data.lists import read_record
 from fpl.data.spec import DRAWING_CODE, DRAWING_RECORD
 from fpl.errors import FplError
-from fpl.files import file_sha256, write_atomic
+from fpl.files import file_sha256, visible, write_atomic
 from fpl.source import source_digest
 
 # Checksums of all files of a drawn set, as `sha256sum` writes and checks them.
@@ -118,8 +118,7 @@ def _is_drawn(root: Path, parameters: Parameters) -> bool:
 
 
 def _checksums(tree: Path) -> str:
-    files = sorted(path for path in tree.rglob("*") if path.is_file())
-    return "".join(f"{file_sha256(path)}  {path.relative_to(tree)}\n" for path in files)
+    return "".join(f"{file_sha256(path)}  {path.relative_to(tree)}\n" for path in visible(tree, "**/*"))
 
 
 def _code() -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fpl
-from fpl.files import write_atomic
+from fpl.files import visible, write_atomic
 from fpl.report.figure_kinds import Paint
 from fpl.report.figures import Prepared, numbers, save
 from fpl.report.search_drawing import draw
@@ -103,7 +103,7 @@ def _code() -> str:
     root = Path(fpl.__file__).parent
     digest = hashlib.sha256()
     for layer in ("report", "store", "config"):
-        for path in sorted((root / layer).rglob("*.py")):
+        for path in visible(root / layer, "**/*.py"):
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     for package in ("matplotlib", "numpy", "pandas"):
         digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())

@@ -89,7 +89,7 @@ def source_key(source: Path) -> str:
     key = hashlib.sha256()
     for flag in (sys.platform, platform.machine(), *compile_flags()):
         key.update(flag.encode() + b"\0")
-    for path in sorted(source.glob("*.[ch]pp")):
+    for path in sorted(source.glob("[!.]*.[ch]pp")):
         content = path.read_bytes()
         key.update(f"{path.name}\0{len(content)}\0".encode() + content)
     return key.hexdigest()[:16]
@@ -213,7 +213,7 @@ def _build(source: Path) -> Path:
     handle, temporary = tempfile.mkstemp(prefix=BUILDING, suffix=".so", dir=folder)
     os.close(handle)
     try:
-        files = [str(path) for path in sorted(source.glob("*.cpp"))]
+        files = [str(path) for path in sorted(source.glob("[!.]*.cpp"))]
         done = _run([*compiler, *compile_flags(), "-o", temporary, *files])
         if done.returncode != 0:
             raise BuildError(f"{compiler[0]} failed: {_first_error(done.stderr)}")
