@@ -24,6 +24,7 @@ from fpl.sweep.places import Places
 from fpl.sweep.prepare import prepare
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.runtime import State, Verdict
+from fpl.train.state import LoopOptions
 from tests.signals import popen
 from tests.train.runs import AEL, OPTIONS, KilledError, assert_equal_results, command, elsewhere, run
 
@@ -63,12 +64,12 @@ def test_resuming_from_every_checkpoint_is_exact(
 
 @pytest.mark.parametrize("method", ["cps", "ael"])
 def test_kill_at_any_moment_then_the_same_command(run_file: Path, places: Places, method: str) -> None:
-    steps = ("train.steps=40", "train.evaluate_every=10", *(AEL if method == "ael" else []))
+    steps = ("train.steps=24", "train.evaluate_every=8", *(AEL if method == "ael" else []))
     line = [*command(run_file, places, *steps), "--checkpoint-every", "3"]
     process = popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not list(places.out.glob("checkpoints/*/step_*.pt")) and process.poll() is None:
         time.sleep(0.01)
-    time.sleep(random.uniform(0, 1))
+    time.sleep(random.uniform(0, 0.5))
     assert process.poll() is None, "the run ended before it could be killed"
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -76,7 +77,7 @@ def test_kill_at_any_moment_then_the_same_command(run_file: Path, places: Places
     again = subprocess.run(line, capture_output=True, text=True, check=True)
     assert "continuing at step" in again.stderr
     uninterrupted = elsewhere(places, "uninterrupted")
-    subprocess.run(command(run_file, uninterrupted, *steps), capture_output=True, check=True)
+    run(load_config(run_file, overrides=steps), uninterrupted, LoopOptions(log_every=1, threads=1))
     assert_equal_results(places, uninterrupted)
 
 
