@@ -50,7 +50,7 @@ test: setup lint
 
 # Thousands of examples for each property of tests/fuzz, of which `make test` tries a few: about ten minutes.
 fuzz: setup
-	$(BIN)/pytest tests/fuzz --hypothesis-profile thorough --timeout 3600
+	$(BIN)/pytest tests/fuzz -n 2 --hypothesis-profile thorough --timeout 3600
 
 lint: setup
 	$(BIN)/ruff check .
