@@ -1,0 +1,74 @@
+"""The README's numbers of time and memory are those of results/benchmarks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = " ".join((ROOT / "README.md").read_text().split())
+# What follows the shape in the table of the loss -> input, opponent, implementation.
+KINDS = {
+    "": ("full", "vanilla", "cpu"),
+    "enlarged and mixed (CutMix) inside": ("enlarged", "vanilla", "cpu"),
+    "over a tensor transcription of the released algorithm": ("full", "released", "cpu"),
+    "plain PyTorch, without a compiler": ("full", "vanilla", "tensor"),
+}
+LOSS_ROWS = [
+    tuple(cell.strip() for cell in found)
+    for found in re.findall(
+        r"^\| (float32|bfloat16), (\S+x\d+)(?:: (.+?))? \|(.*?)\|(.*?)\|(.*?)\|.*\|$",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE,
+    )
+]
+
+
+def benchmark(name: str) -> pd.DataFrame:
+    return pd.read_csv(ROOT / "results" / "benchmarks" / f"{name}.csv")
+
+
+def test_the_table_of_the_loss_is_there() -> None:
+    assert len(LOSS_ROWS) == 11 and {kind for _, _, kind, *_ in LOSS_ROWS} == set(KINDS)
+
+
+@pytest.mark.parametrize("row", LOSS_ROWS, ids=lambda row: f"{row[0]} {row[1]} {row[2]}")
+def test_times_of_the_loss(row: tuple[str, ...]) -> None:
+    dtype, shape, kind, *cells = row
+    wanted = dict(zip(("input", "against", "implementation"), KINDS[kind], strict=True))
+    wanted |= {"measure": "time", "case": "fpl", "dtype": dtype, "shape": shape}
+    frame = benchmark("loss")
+    for name, value in wanted.items():
+        frame = frame[frame[name] == value]
+    digits = 3 if KINDS[kind][1] == "released" else 2
+    for regime, cell in zip(("late", "early", "noise"), cells, strict=True):
+        found = frame[frame["regime"] == regime]
+        if not cell:
+            assert found.empty
+            continue
+        (value,), (met,) = found["value"], found["met"]
+        assert cell == f"{value:.{digits}f}" + (" (not met)" if met == "no" else "")
+
+
+def test_the_step_of_two_resnets() -> None:
+    ratio = benchmark("train_step").set_index("step")["to_plain"]
+    named = {"fpl": "FPL", "fpl + concatenate": "with `concatenate`", "fpl + channels_last": "with `channels_last`"}
+    for step, words in named.items():
+        assert f"{words} {ratio[step]:.2f}" in README
+    assert f"takes {ratio['fpl + bf16']:.1f} times as long" in README
+
+
+@pytest.mark.parametrize(("scales", "name"), [("choice", "the six published"), ("uniform", "uniform in 0.5-2")])
+def test_speed_of_loading(scales: str, name: str) -> None:
+    frame = benchmark("loader").query("scales == @scales").set_index("way")
+    speed, times = frame["images_per_second"], frame["times_b"]["d"]
+    cached = f"**{speed['d']:.0f}** ({times:g} x PIL + v2)"
+    assert f"| {name} | {speed['a']:.1f} | {speed['b']:.1f} | {speed['c']:.1f} | {cached} |" in README
+
+
+@pytest.mark.parametrize("name", ["loss", "train_step", "diagnostics", "loader"])
+def test_the_commit_that_was_measured_is_said(name: str) -> None:
+    assert benchmark(name)["commit"].iloc[0] in README
