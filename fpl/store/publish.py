@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -43,16 +43,18 @@ class Published:
         same: Runs or studies whose results were published already: left as they are.
         new: Those that were not there, or with other results.
         gone: Those that were taken out.
+        repeated: Whether the repetitions of a run changed.
     """
 
     same: int
     new: int
     gone: int
+    repeated: bool = False
 
     @property
     def changed(self) -> bool:
         """Whether anything published is not what it was."""
-        return bool(self.new or self.gone)
+        return bool(self.new or self.gone or self.repeated)
 
 
 def publish_runs(source: Path, target: Path, taken: Collection[str], *, whole: bool = False) -> Published:
@@ -83,7 +85,7 @@ def publish_runs(source: Path, target: Path, taken: Collection[str], *, whole: b
     # The repetitions of a run have its id, and may be published without it.
     noise = {NOISE: _rows(read_parts(source, NOISE)[0], "run_id", set(taken))}
     repeated = _merge(target, noise, {NOISE: read_table(target, NOISE)}, "run_id", old, whole)
-    return Published(done.same, done.new + repeated.new, done.gone + repeated.gone)
+    return replace(done, repeated=repeated.changed)
 
 
 def publish_searches(source: Path, target: Path, studies: Collection[str] | None = None) -> Published:

@@ -14,7 +14,7 @@ from fpl.config.figure import load_figures
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
-from fpl.store.publish import difference, publish_runs
+from fpl.store.publish import Published, difference, publish_runs
 from fpl.store.read import Results
 from fpl.store.schema import RUNS
 from fpl.store.write import failure_path, run_path, write_table
@@ -132,6 +132,10 @@ def test_noise_of_a_deterministic_machine_is_zero(config: RunConfig, places: Pla
     assert noise["miou_whole_last"].nunique() == 1 and noise["miou_whole_last"].notna().all()
     # The repetitions answer for no cell.
     assert not run_path(places.out, noise["run_id"][0]).exists()
+    target, taken = places.out.with_name("published"), set(noise["run_id"])
+    assert publish_runs(places.out, target, taken) == Published(same=0, new=0, gone=0, repeated=True)
+    again = publish_runs(places.out, target, taken)
+    assert (again, again.changed) == (Published(same=0, new=0, gone=0), False)
 
 
 def test_published_store_reads_the_same(config: RunConfig, places: Places, tmp_path: Path) -> None:
