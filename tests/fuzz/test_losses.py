@@ -41,7 +41,7 @@ def scores(draw: Callable[[Any], Any], shape: tuple[int, ...], finite: bool = Tr
         values = values.transpose(2, 3).contiguous().transpose(2, 3)
     elif view == "strided":
         values = torch.stack([values, values * 0 + 7], -1)[..., 0]
-    elif view == "expanded" and values.shape[0]:
+    elif view == "expanded" and values.ndim and values.shape[0]:
         values = values[:1].expand(shape)
     elif view == "negative" and values.dtype in (torch.float32, torch.float64):
         values = torch.complex(torch.zeros_like(values), -values).conj().imag
