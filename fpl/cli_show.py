@@ -114,7 +114,6 @@ def _publish(asked: Asked, account: Account, out: Path, publish: Path) -> str:
     if done.changed or not (publish / "ENVIRONMENT").exists():
         write_changed(publish / "ENVIRONMENT", (out / "ENVIRONMENT").read_bytes())
     page = write_own(asked, publish).page
-    counts = f"{done.new} new, {done.same} as they were, {done.gone} taken out" + (
-        ", repetitions anew" if done.repeated else ""
-    )
+    repeated = ", repetitions anew" if done.repeated else ""
+    counts = f"{done.new} new, {done.same} as they were, {done.gone} taken out{repeated}"
     return f"published in {publish}: {counts}: open {page}"

@@ -26,10 +26,15 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 def visible(folder: Path, pattern: str) -> list[Path]:
     """Files below a folder that fit a pattern (`*.toml`, `**/*.py`), sorted; none where there is no such folder.
 
-    Hidden ones are left out: what macOS and editors put beside a file (`._a.toml`, `.a.toml.swp`) is another thing.
+    Hidden ones are left out, and what lies in hidden folders; links count as files, even those to nothing.
     """
-    found = sorted(path for path in folder.glob(pattern) if path.is_file()) if folder.is_dir() else []
-    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    found = sorted(path for path in folder.glob(pattern) if not path.is_dir())
+    return [path for path in found if not any(map(is_hidden, path.relative_to(folder).parts))]
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is none of ours whatever its ending: macOS's `._a.png`, caches, half-written files."""
+    return name.startswith(".")
 
 
 def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:

@@ -15,11 +15,12 @@ from fpl.data.check_files import Decoded, Finding, Pair, decode_pair, relative
 from fpl.data.check_report import CheckReport, PartSummary
 from fpl.data.layout import PARTS
 from fpl.data.lists import duplicates, enumerate_briefly, read_ids
-from fpl.data.names import is_utf8, normal, visible_files
+from fpl.data.names import is_utf8, normal
 from fpl.data.parallel import run_parallel
 from fpl.data.read import orientation_ignored
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
+from fpl.files import visible
 
 SAMPLE = 50
 """Images per part that are decoded where not all are."""
@@ -80,7 +81,7 @@ def _list_ids(spec: DatasetSpec, root: Path, part: str, findings: list[Finding])
     try:
         if where.is_file():
             return list(dict.fromkeys(read_ids(where, spec.canonical_id)))
-        names = sorted(path.name for path in visible_files(where) if is_utf8(path.name))
+        names = sorted(path.name for path in visible(where, "**/*") if is_utf8(path.name))
         endings = layout.image_endings
         found = (name.removesuffix(end) for end in endings for name in names if name.endswith(end))
         return list(dict.fromkeys(map(normal, found)))
@@ -191,7 +192,7 @@ def _beside(files: Iterable[tuple[str, Path]], known: set[str]) -> set[Path]:
     top = Path(os.path.commonpath({path.parent for _, path in listed}))
     return {
         path
-        for path in visible_files(top)
+        for path in visible(top, "**/*")
         for ending in endings
         if path.name.endswith(ending) and normal(path.name.removesuffix(ending)) not in known
     }

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from fpl.data.classes import CAMVID_VALUES, CITYSCAPES_LABEL_IDS, CITYSCAPES_TRAIN_IDS, VOC_VALUES
 from fpl.data.lists import enumerate_briefly, read_ids, repeated_ids
-from fpl.data.names import check_utf8, forms, is_hidden, normal
+from fpl.data.names import check_utf8, forms, normal
 from fpl.errors import FplError
+from fpl.files import is_hidden
 
 PARTS = ("train", "val")
 BLANKS = "lists separate columns by blanks: rename the file, for example with _ for each blank"

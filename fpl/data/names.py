@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from fpl.data.lists import enumerate_briefly
@@ -25,18 +25,6 @@ def normal(name: str) -> str:
 def forms(name: str) -> tuple[str, ...]:
     """A name as a disk may hold it: as given, and decomposed (NFD), as macOS writes it."""
     return (name,) if name.isascii() else tuple(dict.fromkeys((name, unicodedata.normalize("NFD", name))))
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a file or folder is no image whatever its ending: macOS's `._a.png`, caches, half-written files."""
-    return name.startswith(".")
-
-
-def visible_files(folder: Path) -> Iterator[Path]:
-    """All files below a folder, sorted, without hidden ones and those in hidden folders; links count as files."""
-    for path in sorted(folder.rglob("*")):
-        if not any(map(is_hidden, path.relative_to(folder).parts)) and not path.is_dir():
-            yield path
 
 
 def is_utf8(name: str) -> bool:

@@ -14,12 +14,11 @@ from PIL import Image
 
 from fpl.data.classes import IGNORE
 from fpl.data.lists import enumerate_briefly
-from fpl.data.names import is_hidden
 from fpl.data.parallel import run_parallel
 from fpl.data.read import Bytes, read_label, read_size
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
-from fpl.files import write_atomic
+from fpl.files import visible, write_atomic
 
 FOLDER = "SegmentationClassAug"
 BORDER = (224, 224, 192)
@@ -140,7 +139,7 @@ def find_annotations(sbd: Path) -> Path:
 
 
 def _annotations_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*.mat") if not is_hidden(path.name))
+    return visible(folder, "*.mat")
 
 
 def read_annotation(path: Path) -> Bytes:

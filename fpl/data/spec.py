@@ -96,10 +96,9 @@ class DatasetSpec:
         layout = self.layout_at(root)
         if (found := first_file(layout.image_candidates(root, part, image_id))) is not None:
             return Path(found[0])
-        folder = Path(next(layout.image_candidates(root, part, image_id))).parent
         looked_for = " or ".join(f"{image_id}{ending}" for ending in layout.image_endings)
         raise FplError(
-            f"image {image_id} of {self.name} ({part}) is not on disk", where=str(folder),
+            f"image {image_id} of {self.name} ({part}) is not on disk", where=layout.image_place(root, part, image_id),
             hint=f"looked for {looked_for}",
         )  # fmt: skip
 

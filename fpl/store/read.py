@@ -174,11 +174,10 @@ class Results:
 
         Of tables that no frame was asked of yet, the files are opened and their columns looked at, but not their rows.
         """
-        known = {table: self._left_out.get(table) for table in SCHEMAS}
         return [
             found
-            for table, read in known.items()
-            for found in (look_over(self.folder, table) if read is None else read)
+            for table in SCHEMAS
+            for found in (self._left_out[table] if table in self._left_out else look_over(self.folder, table))
         ]
 
     def _read(self, table: str) -> pd.DataFrame:

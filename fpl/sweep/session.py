@@ -72,12 +72,13 @@ def ray_session(address: str | None, *, cpus: float | None = None, gpus: float |
         ray._raylet.Config.initialize("")
         quiet: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False}
         with contextlib.ExitStack() as held:
+            # Twice: Ray puts a handler of its own there, which prints a stack and aborts, and leaves it behind.
+            held.enter_context(terminated_like_interrupted())
             if address is None:
                 held.enter_context(_own_ray(cpus or core_count(), gpus, quiet))
             else:
                 _connect(address, quiet)
                 held.callback(ray.shutdown)
-            # Only now: Ray puts its own handler there, which prints a stack and aborts.
             held.enter_context(terminated_like_interrupted())
             yield Cluster(shared=address is not None)
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from fpl.data.lists import duplicates, enumerate_briefly
-from fpl.data.names import bounded, check_utf8, normal, visible_files
+from fpl.data.names import bounded, check_utf8, normal
 from fpl.data.read import read_upright
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
-from fpl.files import write_atomic
+from fpl.files import visible, write_atomic
 from fpl.train.progress import Progress
 from fpl.train.trained import Trained
 
@@ -108,7 +108,7 @@ def _images_in(images: Path) -> dict[Path, Path]:
         near = difflib.get_close_matches(images.name, there, n=1)
         hint = f"did you mean {images.parent / near[0]}?" if near else f"{images.parent} holds {len(there)} entries"
         raise FplError("no such folder or image", where=str(images), hint=hint)
-    files = [path for path in visible_files(images) if path.suffix.lower() in SUFFIXES]
+    files = [path for path in visible(images, "**/*") if path.suffix.lower() in SUFFIXES]
     if not files:
         raise FplError("no image in this folder", where=str(images), hint=f"looked for {', '.join(SUFFIXES)}")
     below = [path.relative_to(images) for path in files]

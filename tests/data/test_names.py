@@ -18,7 +18,7 @@ from fpl.cli_splits import splits_app
 from fpl.config.identity import run_id
 from fpl.data.check import check_dataset
 from fpl.data.download import unpack
-from fpl.data.names import LONGEST, bounded, check_utf8, visible_files
+from fpl.data.names import LONGEST, bounded, check_utf8
 from fpl.data.preflight import check_data
 from fpl.data.read import Images, read_image, read_upright
 from fpl.data.spec import get_spec
@@ -26,6 +26,7 @@ from fpl.data.splits import import_split, split_folder, write_split
 from fpl.data.splits.coverage import coverage, missed, within
 from fpl.data.splits.store import load_split
 from fpl.errors import FplError
+from fpl.files import visible
 from fpl.train.predict import check_outputs, outputs_of
 from tests.data.conftest import make_config, make_split_of, save, write_camvid
 
@@ -82,7 +83,7 @@ def test_r65_hidden_files_are_no_images(tmp_path: Path) -> None:
         (root / folder / "Thumbs.db").write_bytes(b"\0")
         save(root / folder / ".trash" / "x.png", np.zeros((4, 4)))
     assert CAMVID.list_ids(root, "train") == ["a"]
-    assert [path.name for path in visible_files(root / "train")] == ["Thumbs.db", "a.png"]
+    assert [path.name for path in visible(root / "train", "**/*")] == ["Thumbs.db", "a.png"]
     told = [each.file for each in check_dataset(CAMVID, root, workers=1).findings]
     assert not [file for file in told if "._a" in file or ".trash" in file]
 

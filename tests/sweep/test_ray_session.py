@@ -124,6 +124,7 @@ def test_a_ray_that_does_not_start_is_said_in_words(monkeypatch: pytest.MonkeyPa
     import ray
 
     def slow(**options: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as Ray leaves a handler of its own behind
         raise Exception("The current node timed out during startup. This could happen because ...")
 
     monkeypatch.setattr(ray, "init", slow)
