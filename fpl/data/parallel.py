@@ -41,7 +41,7 @@ def run_parallel(
         function: Picklable: a function of a module, or a `functools.partial` of one.
         items: Picklable.
         workers: Processes; None takes one per core, 1 stays in this process.
-        progress: Called after each item.
+        progress: Called for each item that is done, a few together.
 
     Raises:
         FplError: Workers could not be started, one was killed from outside, or memory ran out.
@@ -70,7 +70,7 @@ def _in_pool(
 ) -> Generator[tuple[int, Result], None, None]:
     # Not `as_completed`: Ctrl-C in its Python code could leave a lock locked that the pool's own thread waits for, and
     # the pool would never end. This queue's `get` is C, and the only place where results are waited for.
-    finished: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[Future[list[Result]]] = queue.SimpleQueue()
     # Never fork: the parent may have threads of torch or Arrow, whose locks a forked child would inherit.
     context = multiprocessing.get_context("spawn")
     with _starting(workers):
@@ -78,12 +78,16 @@ def _in_pool(
         executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_the_parent)
     try:
         with _starting(workers), _interrupts_held_back():
-            numbers = {executor.submit(function, item): number for number, item in enumerate(items)}
-            for future in numbers:
+            size = _chunk(len(items), workers)
+            first = {
+                executor.submit(_apply, function, items[start : start + size]): start
+                for start in range(0, len(items), size)
+            }
+            for future in first:
                 future.add_done_callback(finished.put)
-        while numbers:
+        while first:
             future = finished.get()
-            yield numbers.pop(future), future.result()
+            yield from enumerate(future.result(), first.pop(future))
     except BrokenProcessPool as error:
         raise FplError(
             f"one of {workers} worker processes was killed", hint=f"was memory short? {_LESS_MEMORY}"
@@ -91,6 +95,15 @@ def _in_pool(
     finally:
         with _interrupts_held_back():
             executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _chunk(items: int, workers: int) -> int:
+    """Items that a worker takes at once: handing them over one by one takes longer than looking at a small file."""
+    return max(1, min(32, items // (8 * workers)))
+
+
+def _apply(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    return [function(item) for item in items]
 
 
 def _end_with_the_parent() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,9 @@ def elsewhere(places: Places, name: str) -> Places:
 
 
 def command(run_file: Path, places: Places, *more: str) -> list[str]:
+    """What follows `python` where the run is trained by hand."""
     return [
-        *(sys.executable, "-m", "fpl", "train", str(run_file), *more),
+        *("-m", "fpl", "train", str(run_file), *more),
         *("--out", str(places.out), "--data-root", str(places.data_root), "--splits", str(places.splits_root)),
         *("--threads", "1", "--log-every", "1", "--device", "cpu"),
     ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from fpl.sweep.prepare import prepare
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.runtime import State, Verdict
 from fpl.train.state import LoopOptions
-from tests.signals import popen
+from tests import warm
 from tests.train.runs import AEL, OPTIONS, KilledError, assert_equal_results, command, elsewhere, run
 
 
@@ -64,18 +62,17 @@ def test_resuming_from_every_checkpoint_is_exact(
 
 @pytest.mark.parametrize("method", ["cps", "ael"])
 def test_kill_at_any_moment_then_the_same_command(run_file: Path, places: Places, method: str) -> None:
-    steps = ("train.steps=24", "train.evaluate_every=8", *(AEL if method == "ael" else []))
+    steps = ("train.steps=18", "train.evaluate_every=6", *(AEL if method == "ael" else []))
     line = [*command(run_file, places, *steps), "--checkpoint-every", "3"]
-    process = popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(places.out.glob("checkpoints/*/step_*.pt")) and process.poll() is None:
+    process = warm.start(line)
+    while not list(places.out.glob("checkpoints/*/step_*.pt")) and process.code is None:
         time.sleep(0.01)
     time.sleep(random.uniform(0, 0.5))
-    assert process.poll() is None, "the run ended before it could be killed"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert process.code is None, "the run ended before it could be killed"
+    process.kill()
     assert not list(places.out.glob("runs/*.parquet"))
-    again = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert "continuing at step" in again.stderr
+    code, _, said = warm.run(line)
+    assert code == 0 and "continuing at step" in said, said
     uninterrupted = elsewhere(places, "uninterrupted")
     run(load_config(run_file, overrides=steps), uninterrupted, LoopOptions(log_every=1, threads=1))
     assert_equal_results(places, uninterrupted)

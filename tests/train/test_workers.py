@@ -6,7 +6,6 @@ import dataclasses
 import os
 import shutil
 import socket
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 import fpl
 from fpl.config.compose import load_config
 from fpl.sweep.places import Places
+from tests import warm
 from tests.train.runs import AEL, OPTIONS, command, elsewhere, run, weights
 
 OHEM = ["loss.supervised=ohem", "loss.ohem_min_kept=100"]
@@ -31,16 +31,10 @@ def start_workers(run_file: Path, places: Places, *overrides: str) -> list[tuple
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    processes = []
-    for rank in range(2):
-        environment = os.environ | {
-            **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"},
-            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
-        }
-        line = command(run_file, places, *overrides)
-        processes.append(subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True))
-    errors = [process.communicate()[1] for process in processes]
-    return [(process.returncode, text) for process, text in zip(processes, errors, strict=True)]
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    environments = [os.environ | group | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+    results = warm.run_together([command(run_file, places, *overrides)] * 2, environments)
+    return [(code, errors) for code, _, errors in results]
 
 
 def assert_same_diagnostics(one: pd.DataFrame, two: pd.DataFrame) -> None:

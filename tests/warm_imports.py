@@ -1,0 +1,5 @@
+"""What the processes of `tests.warm` find imported."""
+
+import torch
+
+torch.set_num_threads(1)
