@@ -74,11 +74,11 @@ def networks() -> list[dict[str, str]]:
     return rows
 
 
-class Traffic(TorchDispatchMode):
+class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of all tensors that go into and come out of operations."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.bytes = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -97,7 +97,7 @@ def losses(classes: int = 21, side: int = 128) -> list[dict[str, str]]:
 
     def pixel(kind: str) -> Callable[[], Tensor]:
         loss = PixelLoss(kind)
-        return lambda: loss.total([loss(student, teacher)], lambda value: value)
+        return lambda: loss.total([loss(student, teacher)])
 
     counted = {f"pixel loss {kind}": (pixel(kind), PIXEL_BYTES[kind]) for kind in KINDS}
     counted["labels, ce"] = (lambda: cross_entropy(student, label)[0], LABEL_BYTES["ce"])
@@ -109,8 +109,8 @@ def losses(classes: int = 21, side: int = 128) -> list[dict[str, str]]:
         with Traffic() as traffic:
             result = compute()
             if result.requires_grad:
-                result.backward()
-        return traffic.bytes / student.numel()
+                torch.autograd.backward(result)
+        return float(traffic.bytes / student.numel())
 
     rows = [
         {"loss": name, "bytes": f"{per_value(compute):.0f}", "in use": str(in_use)}
@@ -121,7 +121,7 @@ def losses(classes: int = 21, side: int = 128) -> list[dict[str, str]]:
 
     def weighted() -> Tensor:
         term = loss(student, teacher, uniform, denominator=1.0, counted=everywhere)
-        return loss.total([term], lambda value: value)
+        return loss.total([term])
 
     found = per_value(lambda: pixel_weights(teacher, student, power=2.0, gate=0.7, rates=rates, uniform=uniform))
     applied = per_value(weighted) - per_value(pixel("ce"))

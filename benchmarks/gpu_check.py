@@ -62,12 +62,12 @@ class Clock:
             began = time.perf_counter()
             call()
             return 1e3 * (time.perf_counter() - began)
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         call()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end)
+        return float(begin.elapsed_time(end))
 
     def peak(self, call: Callable[[], object]) -> float:
         """MiB that one call needs beyond what is there already, its result included."""
@@ -158,7 +158,8 @@ class Bench:
 
     def fused_mixed(self) -> Any:
         """All of it, with the fuzzy loss, from one kernel."""
-        pixels = Pixels(*self.low, inside=self.inside, size=self.size)
+        student, teacher, second = self.low
+        pixels = Pixels(student, teacher, second=second, inside=self.inside, size=self.size)
         return self.gpu.summed(self.settings, pixels, scale=None, cross_entropy=True, gradient=True)
 
     def check(self) -> list[str]:

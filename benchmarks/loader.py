@@ -25,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import PIL
 import torch
 from PIL import Image
 
@@ -55,7 +56,7 @@ def write_images(root: Path, count: int) -> None:
         image = np.clip(smooth + random.integers(-1, 2, smooth.shape), 0, 255).astype(np.uint8)
         label = random.integers(0, SPEC.num_classes, (SIZE[0] // 32, SIZE[1] // 32), dtype=np.uint8)
         image_id = f"town_{number:06d}_000019"
-        image_path = SPEC.image_candidates(root, part, image_id)[0]
+        image_path = Path(next(SPEC.layout.image_candidates(root, part, image_id)))
         for path, array in (
             (image_path, image),
             (SPEC.label_path(root, part, image_id), label.repeat(32, 0).repeat(32, 1)),
@@ -123,7 +124,7 @@ def machine() -> str:
     """Processor and libraries."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
     name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return f"{name}, {os.cpu_count()} cores, torch {torch.__version__}, Pillow {Image.__version__}, 1 thread"
+    return f"{name}, {os.cpu_count()} cores, torch {torch.__version__}, Pillow {PIL.__version__}, 1 thread"
 
 
 def main() -> None:

@@ -102,7 +102,7 @@ def finish(row: Row) -> Row:
 def seconds(case: Case, inputs: Inputs, device: str, threads: int) -> float:
     """Time of one forward and backward."""
     if device == "cuda":
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         repetitions = 1 if case.slow else GPU_REPETITIONS
         torch.cuda.synchronize()
         start.record()

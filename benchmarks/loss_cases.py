@@ -99,7 +99,7 @@ def at_full_size(inputs: Inputs) -> tuple[Tensor, Tensor]:
 
 def _gradient(inputs: Inputs, loss: Callable[[Inputs], Tensor]) -> Tensor:
     student = inputs.student.detach().requires_grad_()
-    loss(inputs._replace(student=student)).backward()
+    torch.autograd.backward(loss(inputs._replace(student=student)))
     assert student.grad is not None
     return student.grad
 
@@ -187,12 +187,13 @@ def errors(implementation: str, shape: Shape, regime: str, dtype: torch.dtype, d
         )
     else:
         student, teacher, *_ = make_inputs(shape, regime, dtype, device, enlarged=False)
-    found, exact = [], []
+    found: list[Tensor] = []
+    exact: list[Tensor] = []
     for logits, scores, results in ((student, teacher, found), (student.double(), teacher.double(), exact)):
         leaf = logits.detach().requires_grad_()
         with kernels.use(implementation):
             terms = fuzzy_positive_terms(leaf, scores)
-            terms.loss.sum().backward()
+            torch.autograd.backward(terms.loss.sum())
         assert leaf.grad is not None
         results += [terms.k, terms.loss.detach().double(), terms.weight.double(), leaf.grad.movedim(1, -1).double()]
     same = found[0] == exact[0]

@@ -112,7 +112,7 @@ def fresh(
 def _score(study: Study, config: RunConfig, places: Places) -> float:
     pinned, *_ = pin(config, places)
     runs = Results(places.out).runs.set_index("run_id")
-    return float(runs.loc[run_id(pinned), study.metric])
+    return float(runs[study.metric][run_id(pinned)])
 
 
 if __name__ == "__main__":

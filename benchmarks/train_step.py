@@ -174,7 +174,7 @@ def measure(steps: dict[str, Step], batch: Batch, device: torch.device, rounds: 
 def has_bf16(device: torch.device) -> bool:
     """Whether the device multiplies bfloat16 by itself."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     path = Path("/proc/cpuinfo")
     flags = next((line.split() for line in path.read_text().splitlines() if line.startswith("flags")), [])
     return bool(BF16_FLAGS & set(flags))

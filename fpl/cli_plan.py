@@ -37,6 +37,7 @@ from fpl.cli_options import (
     split_names,
 )
 from fpl.cli_planning import Machine, calibrate_runs, plan_console, print_table, size_text
+from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
 from fpl.text import duration
 
@@ -128,14 +129,20 @@ def _plan_tables(machine: Machine, tables: list[str], seeds: int | None, rows: R
         on_gpu = any(found.layout(run).on_gpu for run in runs)
         calibrate_runs(timed, places.out, machine.calibrate, launch, on_gpu=on_gpu, workers=workers)
         found = make_plan(campaign, places, machine.has, launch)
-    print_plan(found, places.out)
+    print_plan(found, places.out, noise=rows == "all" and not tables and not overrides)
 
 
-def print_plan(plan: Plan, out: Path) -> None:
-    """Print a plan: a table, what is in the way, the cost, and the result in one line at the end."""
+def print_plan(plan: Plan, out: Path, noise: bool = False) -> None:
+    """Print a plan: a table, what is in the way, the cost, and the result in one line at the end.
+
+    Args:
+        plan: What to print.
+        out: The store.
+        noise: Whether `fpl reproduce` would measure the noise floor too.
+    """
     console = plan_console()
     print_table(console, _table(plan))
-    for line in (*_pending(plan), *_states(plan, out), *_costs(plan)):
+    for line in (*_pending(plan), *_states(plan, out), *_costs(plan), *(_noise(plan) if noise else [])):
         console.print(line)
     console.print(_result(plan), style="bold")
 
@@ -228,6 +235,14 @@ def _costs(plan: Plan) -> Iterator[str]:
     where = plan.capacity.words() if plan.capacity else "read from Ray at start"
     wall = plan.wall_seconds()
     yield f"capacity: {where}" + (f"; wall time of what is ready: about {duration(wall)}" if wall else "")
+
+
+def _noise(plan: Plan) -> Iterator[str]:
+    cell = plan.campaign.scale.shown.get("noise")
+    for run in plan.wanted:
+        if cell in run.cells:
+            hours = _hours(REPEATS * plan.seconds(run) / 3600)
+            yield f"beside these, for the noise floor: {cell} {REPEATS} times, {hours} h on as many devices as one run"
 
 
 def _result(plan: Plan) -> str:

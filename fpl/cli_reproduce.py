@@ -32,6 +32,7 @@ from fpl.cli_options import (
     split_names,
 )
 from fpl.cli_show import Asked, show, write_own
+from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def reproduce(
         typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never."),
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
-    repeats: Annotated[int, typer.Option(min=2, help="Of `noise`: repetitions of the one run.")] = 3,
+    repeats: Annotated[int, typer.Option(min=2, help="Of `noise`: repetitions of the one run.")] = REPEATS,
     experiments: Experiments = EXPERIMENTS,
 ) -> None:
     """Train what the tables lack and print them beside the paper; the same command continues after a kill."""

@@ -9,6 +9,9 @@ DIAGNOSE_EVERY = 50
 # CPU threads of torch: more than any machine has cores; far beyond, OpenMP ends the process without a word.
 MOST_THREADS = 1024
 
+# Repetitions of one run with one seed, for the noise floor.
+REPEATS = 3
+
 # Which rows of the tables: those that the paper measured, or the suite's own (controls) too.
 Rows = Literal["paper", "all"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,26 +37,33 @@ def file_of(out: Path, table: str) -> Path:
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(undamaged: Path, tmp_path: Path) -> Path:
     """Two of everything; the second is damaged by the tests."""
+    shutil.copytree(undamaged, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undamaged")
     picture = {"step": 4, "part": "val", "image_id": "i", "kind": "k", "array": np.zeros((2, 3), np.uint8)}
     for number, name in enumerate((GOOD, BAD)):
-        add(tmp_path, name, miou=40.0 + number, seed=number)
+        add(folder, name, miou=40.0 + number, seed=number)
         write_table(
-            file_of(tmp_path, NOISE).with_stem(f"{name}-0"), NOISE, [{"run_id": name, "recipe": "r", "repeat": 0}]
+            file_of(folder, NOISE).with_stem(f"{name}-0"), NOISE, [{"run_id": name, "recipe": "r", "repeat": 0}]
         )
-        (row,) = pq.read_table(run_path(tmp_path, name)).to_pylist()
+        (row,) = pq.read_table(run_path(folder, name)).to_pylist()
         classes = [{"choice": "last", "class_index": 0, "class_name": "sky"}]
         fuzziness = [{"step": 2, "direction": "12", "k_histogram": [3, 1]}]
-        write_run(tmp_path, row, [{"step": 4, "miou": 40.0 + number}], classes, fuzziness, [picture])
-        write_failure(tmp_path, {"run_id": f"{name}-failed", "recipe": name, "reason": "out of memory"})
-    failure_path(tmp_path, f"{BAD}-failed").rename(failure_path(tmp_path, BAD))
-    write_failure(tmp_path, {"run_id": BAD, "recipe": BAD, "reason": "out of memory"})
-    study(tmp_path)
-    study(tmp_path, FILES[STUDIES], fraction="1/4")
-    trial(tmp_path, 0, PARAMS, 40.0)
-    trial(tmp_path, 1, PARAMS, 41.0)
-    return tmp_path
+        write_run(folder, row, [{"step": 4, "miou": 40.0 + number}], classes, fuzziness, [picture])
+        write_failure(folder, {"run_id": f"{name}-failed", "recipe": name, "reason": "out of memory"})
+    failure_path(folder, f"{BAD}-failed").rename(failure_path(folder, BAD))
+    write_failure(folder, {"run_id": BAD, "recipe": BAD, "reason": "out of memory"})
+    study(folder)
+    study(folder, FILES[STUDIES], fraction="1/4")
+    trial(folder, 0, PARAMS, 40.0)
+    trial(folder, 1, PARAMS, 41.0)
+    return folder
 
 
 def check(out: Path, table: str, what: str = "") -> None:

@@ -380,6 +380,16 @@ def test_command_prints_everything(experiments: Path, places: Places, campaign: 
     assert any(line.startswith("core-hours to come: ") and "(assumed: " in line for line in lines)
     assert any(line.startswith("capacity: 2 cores") and "wall time" in line for line in lines)
     assert lines[-1].startswith("test: 5 runs: 1 done, 0 failed, 0 blocked, 4 missing, ")
+    assert "noise floor" not in text  # the scale names no run to repeat
+
+
+def test_command_counts_the_noise_floor(experiments: Path, places: Places) -> None:
+    scale = experiments / "scale" / "test.toml"
+    scale.write_text(scale.read_text().replace("[scale]\n", '[scale]\nnoise = "one.cps.a"\n'))
+    whole = call(experiments, places, "--gpus", "0")
+    assert "beside these, for the noise floor: one.cps.a 3 times, " in whole
+    # What is a part of the campaign does not measure it.
+    assert "noise floor" not in call(experiments, places, "one", "--gpus", "0")
 
 
 def test_command_names_tables_seeds_and_overrides(experiments: Path, places: Places) -> None:
