@@ -69,6 +69,17 @@ def test_speed_of_loading(scales: str, name: str) -> None:
     assert f"| {name} | {speed['a']:.1f} | {speed['b']:.1f} | {speed['c']:.1f} | {cached} |" in README
 
 
-@pytest.mark.parametrize("name", ["loss", "train_step", "diagnostics", "loader"])
+@pytest.mark.parametrize("name", ["loss", "loss_memory", "train_step", "diagnostics", "loader", "search"])
 def test_the_commit_that_was_measured_is_said(name: str) -> None:
     assert benchmark(name)["commit"].iloc[0] in README
+
+
+def test_what_searches_found() -> None:
+    frame = benchmark("search")
+    fresh = frame.groupby("sampler")["fresh_mean"].agg(["mean", "std", "size"])
+    (own,) = frame[frame["sampler"].str.startswith("none")].to_dict("records")
+    assert set(fresh.loc[["tpe", "random"], "size"]) == {3} and set(frame["trials"].dropna()) == {24}
+    assert f"winners reach {fresh['mean']['tpe']:.2f} % with TPE" in README
+    assert f"(standard deviation over the searches {fresh['std']['tpe']:.2f})" in README
+    assert f"{fresh['mean']['random']:.2f} % with random search ({fresh['std']['random']:.2f})" in README
+    assert f"setting {own['fresh_mean']:.2f} % (over its seeds {own['fresh_std']:.2f})" in README

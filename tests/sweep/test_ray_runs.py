@@ -65,7 +65,7 @@ def machines() -> Iterator[Machines]:
 
 
 def all_cpus_free() -> bool:
-    return wait_until(lambda: ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"], 10)
+    return wait_until(lambda: ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"], 120)
 
 
 class StopAtFirstReport(FIFOScheduler):  # type: ignore[misc]
@@ -277,7 +277,7 @@ def test_the_runs_of_a_lost_node_end_on_another(
     make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path / "two"), steps=24)
     jobs = [make(seed=0), make(seed=1)]
     second = machines.nodes.add_node(num_cpus=2, object_store_memory=100 * 2**20)
-    assert wait_until(lambda: len(machines.cluster.nodes) == 2, 20)
+    assert wait_until(lambda: len(machines.cluster.nodes) == 2, 120)
 
     def strike(run_id: str, step: int) -> None:
         if len({name for name, *_ in watcher.reports}) == 2 and struck.acquire(blocking=False):

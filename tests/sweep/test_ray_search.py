@@ -63,7 +63,7 @@ def test_a_killed_search_is_continued_without_repeating_what_is_done(
         return ended >= 2 and any(row.state == "running" and row.step for row in rows)
 
     first = start("--budget", "8trials", "--cpus-per-worker", "1")
-    assert wait_until(half_way, 90), first.communicate()[0]
+    assert wait_until(half_way, 600), first.communicate()[0]
     kill([first.pid])
     first.wait()
     before = {row.number: row for row in rows_in(out)}
