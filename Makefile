@@ -44,9 +44,8 @@ $(VENV)/.product: pyproject.toml
 	touch $@
 
 test: setup lint
-	$(BIN)/pytest -m "not ray" -n 2 --dist loadscope --no-loadscope-reorder
-	# By themselves: Ray takes both cores.
-	$(BIN)/pytest -m ray
+	# One process has the tests with Ray, which mostly wait for others to start.
+	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder
 
 # Thousands of examples for each property of tests/fuzz, of which `make test` tries a few: about ten minutes.
 fuzz: setup

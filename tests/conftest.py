@@ -7,6 +7,8 @@ from pathlib import Path
 
 # Two test processes or two workers on two cores: more threads only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray's workers give way to everybody else unless told otherwise; beside tests without Ray they would get no turn.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 import pytest
 import torch

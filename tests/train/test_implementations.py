@@ -24,6 +24,7 @@ def test_loss_curves_agree_for_fifty_steps(run_file: Path, places: Places, fidel
     # A small rate: rounding now and then moves a pixel across the threshold of K, which is a jump, and training
     # amplifies what is left of it. The crop is no multiple of the network's stride, so that the loss enlarges.
     overrides = [f"train.steps={STEPS}", f"train.evaluate_every={STEPS}", "optim.lr=0.00005", "data.crop=[33,37]"]
+    overrides += ["data.labeled_batch=2", "data.unlabeled_batch=2"]
     config = load_config(run_file, overrides=[*overrides, f"loss.fidelity={fidelity}"])
     # Rows of the history are means over five steps.
     options = dataclasses.replace(OPTIONS, log_every=5, checkpoint_every=STEPS, diagnose_every=0)
