@@ -5,7 +5,8 @@
 #
 # Runs and what they give are collected in runs/evidence/COMMIT; when all parts are complete they go to results/ and take
 # the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 20 minutes,
-# camvid 17 (needs CamVid in $DATA/camvid), benchmarks 45, and twice that where the CPU only emulates bf16. Benchmarks measure time: leave the machine alone meanwhile.
+# camvid 17 (needs CamVid in $DATA/camvid), benchmarks 45, and 85 where the CPU only emulates bf16. Benchmarks measure
+# time: leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}

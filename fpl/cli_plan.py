@@ -37,6 +37,7 @@ from fpl.cli_options import (
     split_names,
 )
 from fpl.cli_planning import Machine, calibrate_runs, plan_console, print_table, size_text
+from fpl.cli_show import Asked
 from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
 from fpl.text import duration
@@ -118,6 +119,7 @@ def _plan_tables(machine: Machine, tables: list[str], seeds: int | None, rows: R
     from fpl.config.campaign import load_campaign
     from fpl.sweep.plan import make_plan
 
+    asked = Asked(machine.experiments, machine.scale, tuple(tables), seeds, rows, tuple(overrides))
     campaign = load_campaign(machine.experiments, machine.scale, tables, seeds, rows, overrides)
     launch = machine.launch(campaign.scale)
     places = machine.places(campaign.scale_name, [config for cell in campaign.all_cells for config in cell.configs])
@@ -129,7 +131,7 @@ def _plan_tables(machine: Machine, tables: list[str], seeds: int | None, rows: R
         on_gpu = any(found.layout(run).on_gpu for run in runs)
         calibrate_runs(timed, places.out, machine.calibrate, launch, on_gpu=on_gpu, workers=workers)
         found = make_plan(campaign, places, machine.has, launch)
-    print_plan(found, places.out, noise=rows == "all" and not tables and not overrides)
+    print_plan(found, places.out, noise=asked.whole)
 
 
 def print_plan(plan: Plan, out: Path, noise: bool = False) -> None:
@@ -239,10 +241,9 @@ def _costs(plan: Plan) -> Iterator[str]:
 
 def _noise(plan: Plan) -> Iterator[str]:
     cell = plan.campaign.scale.shown.get("noise")
-    for run in plan.wanted:
-        if cell in run.cells:
-            hours = _hours(REPEATS * plan.seconds(run) / 3600)
-            yield f"beside these, for the noise floor: {cell} {REPEATS} times, {hours} h on as many devices as one run"
+    # Of several seeds one is repeated.
+    for run in [run for run in plan.wanted if cell in run.cells][:1]:
+        yield f"beside these, for the noise floor: {cell} {REPEATS} times, {duration(plan.seconds(run))} each"
 
 
 def _result(plan: Plan) -> str:

@@ -52,6 +52,20 @@ def test_searches_are_of_this_arithmetic_and_agree_with_the_runs(results: Result
     assert results.warnings() == []
 
 
+def test_k_falls_in_training_at_scale_mini() -> None:
+    """The trend that the scale is said to show: from the first quarter of a run to the last."""
+    results = load_results(RESULTS / "mini")
+    runs = results.runs.query("`loss.kind` == 'fpl' and `loss.strategy` == 'n-1' and `loss.fidelity` == 'paper'")
+    found = results.fuzziness.merge(runs[["run_id", "train.steps"]], on="run_id")
+    share = found["step"] / found["train.steps"]
+    first, last = (
+        found[part].groupby("run_id")[["mean_k", "share_k1"]].mean() for part in (share <= 0.25, share > 0.75)
+    )
+    assert len(first) == len(last) == 64
+    assert (last["mean_k"] < first["mean_k"]).sum() == 64
+    assert (last["share_k1"] > first["share_k1"]).sum() == 62
+
+
 def test_tables_are_those_of_the_runs(results: Results, tmp_path: Path) -> None:
     if not (results.folder / "tables.csv").exists():
         pytest.skip("no tables of a few runs are published")

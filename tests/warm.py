@@ -48,21 +48,16 @@ class Child:
         return code, out, err
 
 
-def start(arguments: Sequence[str | Path], environment: Mapping[str, str] = os.environ) -> Child:
-    """Start `python ARGUMENTS` and go on."""
-    return Child(arguments, environment)
-
-
 def run(arguments: Sequence[str | Path], environment: Mapping[str, str] = os.environ) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of `python ARGUMENTS`."""
-    return start(arguments, environment).wait()
+    return Child(arguments, environment).wait()
 
 
 def run_together(
     lines: Sequence[Sequence[str | Path]], environments: Sequence[Mapping[str, str]]
 ) -> list[tuple[int, str, str]]:
     """What `run` gives, of processes that work at the same time."""
-    children = [start(*each) for each in zip(lines, environments, strict=True)]
+    children = [Child(*each) for each in zip(lines, environments, strict=True)]
     try:
         return [child.wait() for child in children]
     finally:

@@ -31,13 +31,14 @@ def die(number: int) -> int:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_order_and_progress(workers: int) -> None:
+@pytest.mark.parametrize("count", [23, 601])
+def test_order_and_progress(workers: int, count: int) -> None:
     seen: list[int] = []
     results = run_parallel(
-        square, range(23), workers=workers, progress=lambda done, total: seen.append(done * 100 + total)
+        square, range(count), workers=workers, progress=lambda done, total: seen.append(done * 1000 + total)
     )
-    assert results == [number * number for number in range(23)]
-    assert seen == sorted(seen) and seen[-1] == 2323 and len(seen) == 23
+    assert results == [number * number for number in range(count)]
+    assert seen == sorted(seen) and seen[-1] == 1001 * count and len(seen) == count
     assert run_parallel(square, [], workers=workers) == []
 
 

@@ -389,7 +389,10 @@ def test_command_counts_the_noise_floor(experiments: Path, places: Places) -> No
     whole = call(experiments, places, "--gpus", "0")
     assert "beside these, for the noise floor: one.cps.a 3 times, " in whole
     # What is a part of the campaign does not measure it.
-    assert "noise floor" not in call(experiments, places, "one", "--gpus", "0")
+    for part in (["one"], ["--seeds", "2"]):
+        assert "noise floor" not in call(experiments, places, *part, "--gpus", "0")
+    scale.write_text(scale.read_text().replace("seeds = 1\n", "seeds = 2\n"))
+    assert call(experiments, places, "--gpus", "0").count("noise floor") == 1
 
 
 def test_command_names_tables_seeds_and_overrides(experiments: Path, places: Places) -> None:

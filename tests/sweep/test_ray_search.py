@@ -1,4 +1,4 @@
-"""`fpl search` with real Ray and Optuna: killed in the middle and continued, and once more with a final number."""
+"""`fpl search` with real Ray and Optuna: killed in the middle and continued, and once more on Ray Train's workers."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def test_a_killed_search_is_continued_without_repeating_what_is_done(
     assert frame["score"].idxmax() in frame.index[frame["state"] == "complete"]
 
 
-def test_a_holdout_search_ends_with_a_number_that_nothing_was_chosen_by(
+def test_a_holdout_search_on_ray_train_ends_with_a_number_that_nothing_was_chosen_by(
     tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     head = 'protocol = "holdout"\nholdout = 3\nseeds = 2\nstop = "median"'
     write_experiments(tmp_path, steps=4, head=head)
-    process = start("--budget", "2trials")
+    process = start("--budget", "2trials", "--launcher", "gang", "--workers", "2")
     printed = process.communicate()[0]
     assert process.returncode == 0, printed
     *trials, final = rows_in(tmp_path / "out")
@@ -106,6 +106,7 @@ def test_a_holdout_search_ends_with_a_number_that_nothing_was_chosen_by(
     best = max(trials, key=lambda row: row.score or 0.0)
     assert (final.state, final.params, final.origin) == ("final", best.params, f"trial {best.number}")
     runs = Results(tmp_path / "out").runs.set_index("run_id")
+    assert set(runs.loc[[run for row in trials for run in row.run_ids], "workers"]) == {2}
     assert set(runs.loc[final.run_ids, "validation_images"]) == {3}
     assert set(runs.loc[trials[0].run_ids, "validation_images"]) == {1}
     # The best step of a run is chosen by the images of validation: the final number is of the last step.

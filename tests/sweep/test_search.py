@@ -86,8 +86,8 @@ def test_the_same_seed_gives_the_same_trials_and_another_seed_others(tmp_path: P
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_a_search_cut_off_anywhere_proposes_what_the_whole_one_does(tmp_path: Path, sampler: str) -> None:
     study = tiny_study(tmp_path, sampler=sampler)
-    whole = go(study, tmp_path / "whole", 14)
-    for cut in (1, 4, 12):
+    whole = go(study, tmp_path / "whole", 16)
+    for cut in (1, 2, 5, 12):
         out = tmp_path / f"cut{cut}"
         go(study, out, cut)
         # Cut off in the middle of the next trial: its row is there, its end is not.
@@ -95,7 +95,7 @@ def test_a_search_cut_off_anywhere_proposes_what_the_whole_one_does(tmp_path: Pa
         proposal = half.next(ask(study))
         assert proposal is not None
         half.report(proposal.row.run_ids[0], 2, {"miou": 1.0})
-        continued = go(study, out, 14)
+        continued = go(study, out, 16)
         assert [row.params for row in continued.rows] == [row.params for row in whole.rows]
         assert [row.score for row in continued.rows] == [row.score for row in whole.rows]
         assert continued.rows[cut].steps == [2, 4]

@@ -64,7 +64,7 @@ def test_resuming_from_every_checkpoint_is_exact(
 def test_kill_at_any_moment_then_the_same_command(run_file: Path, places: Places, method: str) -> None:
     steps = ("train.steps=18", "train.evaluate_every=6", *(AEL if method == "ael" else []))
     line = [*command(run_file, places, *steps), "--checkpoint-every", "3"]
-    process = warm.start(line)
+    process = warm.Child(line)
     while not list(places.out.glob("checkpoints/*/step_*.pt")) and process.code is None:
         time.sleep(0.01)
     time.sleep(random.uniform(0, 0.5))
