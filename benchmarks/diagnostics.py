@@ -27,9 +27,9 @@ from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.synthetic import draw_city
 from fpl.files import write_atomic
 from fpl.losses import kernels
-from fpl.sweep.capacity import processor_name
 from fpl.sweep.local import run_local
 from fpl.sweep.places import Places
+from fpl.sweep.plan.capacity import processor_name
 from fpl.text import table
 from fpl.train.state import LoopOptions
 

@@ -3,10 +3,10 @@
     python benchmarks/flops.py
 
 1. GFLOP of a forward pass per megapixel and parameters of every network, counted by torch's FlopCounterMode on the
-   built network (on the meta device: nothing is computed), beside `fpl.sweep.convolutions`.
+   built network (on the meta device: nothing is computed), beside `fpl.sweep.plan.convolutions`.
 2. Bytes that the operations of each loss, and of what AEL adds to it, read and write per pixel and class, forward and
-   backward: `PIXEL_BYTES`, `LABEL_BYTES`, `WEIGHT_BYTES` and `CONFIDENCE_BYTES` of `fpl.sweep.cost`.
-3. What the seconds per epoch of the paper's Table A6 say about a V100: `V100` of `fpl.sweep.speed`.
+   backward: `PIXEL_BYTES`, `LABEL_BYTES`, `WEIGHT_BYTES` and `CONFIDENCE_BYTES` of `fpl.sweep.plan.cost`.
+3. What the seconds per epoch of the paper's Table A6 say about a V100: `V100` of `fpl.sweep.plan.speed`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fpl.losses.pixel import KINDS
 from fpl.methods.ael_bank import class_confidence
 from fpl.methods.ael_mix import pixel_weights
 from fpl.models import build_network
-from fpl.sweep.convolutions import auxiliary_layers, layers_of
-from fpl.sweep.cost import CONFIDENCE_BYTES, LABEL_BYTES, PIXEL_BYTES, TRAINED, WEIGHT_BYTES
+from fpl.sweep.plan.convolutions import auxiliary_layers, layers_of
+from fpl.sweep.plan.cost import CONFIDENCE_BYTES, LABEL_BYTES, PIXEL_BYTES, TRAINED, WEIGHT_BYTES
 from fpl.text import table
 
 SIDE = 1024

@@ -34,10 +34,10 @@ from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.synthetic import draw_city
 from fpl.sweep.cluster import Slots
 from fpl.sweep.job import Job, JobResult, run_job, run_serially
+from fpl.sweep.launch.tune_driver import run_on_ray
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import prepare
 from fpl.sweep.session import ray_session
-from fpl.sweep.tune_driver import run_on_ray
 
 CONFIG = {
     "data": {

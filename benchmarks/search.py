@@ -25,17 +25,17 @@ from fpl.config.schema import RunConfig
 from fpl.config.study import Study, load_studies
 from fpl.files import write_atomic
 from fpl.store.read import Results
-from fpl.sweep.budget import Budget
-from fpl.sweep.capacity import capacity
 from fpl.sweep.execution import Execution
 from fpl.sweep.inputs import make_inputs
 from fpl.sweep.places import Places
+from fpl.sweep.plan.capacity import capacity
+from fpl.sweep.plan.search_plan import plan_search
+from fpl.sweep.plan.wanted import Wanted
 from fpl.sweep.prepare import pin
 from fpl.sweep.reproduce import carry_out
-from fpl.sweep.search import run_search
-from fpl.sweep.search_plan import plan_search
-from fpl.sweep.search_view import setting_words
-from fpl.sweep.suite import Wanted
+from fpl.sweep.search.budget import Budget
+from fpl.sweep.search.carry_out import run_search
+from fpl.sweep.search.study_view import setting_words
 
 EXPERIMENTS, SCALE, SEARCH = Path("experiments"), "mini", "joint"
 SAMPLERS = ("random", "tpe")

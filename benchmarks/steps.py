@@ -1,4 +1,4 @@
-"""How long steps of the tiny network take on one CPU core: where `CPU_CORE` of `fpl.sweep.speed` comes from.
+"""How long steps of the tiny network take on one CPU core: where `CPU_CORE` of `fpl.sweep.plan.speed` comes from.
 
     python benchmarks/steps.py [--steps 30]
 
@@ -27,9 +27,9 @@ from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.synthetic import draw_city
 from fpl.store import load_results
-from fpl.sweep.calibrate import calibrate
-from fpl.sweep.capacity import processor_name
-from fpl.sweep.cost import step_work
+from fpl.sweep.plan.calibrate import calibrate
+from fpl.sweep.plan.capacity import processor_name
+from fpl.sweep.plan.cost import step_work
 from fpl.text import table
 
 BASE = Path(__file__).parents[1] / "experiments" / "base"

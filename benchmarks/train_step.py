@@ -32,7 +32,7 @@ from fpl.files import write_atomic
 from fpl.losses.kernels import implementation
 from fpl.methods import METHODS, Clock, Method
 from fpl.models import SegmentationNetwork, build_network
-from fpl.sweep.capacity import processor_name
+from fpl.sweep.plan.capacity import processor_name
 from fpl.text import table
 from fpl.train.runtime import Workers, autocast, prepare_torch, select_device
 

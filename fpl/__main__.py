@@ -1,5 +1,5 @@
 """`python -m fpl` is `fpl`; `torchrun -m fpl train ...` trains on several processes."""
 
-from fpl.cli import main
+from fpl.cli.main import main
 
 main()

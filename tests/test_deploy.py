@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from fpl.cli_reproduce import reproduce
+from fpl.cli.reproduce import reproduce
 
 yaml = pytest.importorskip("yaml")
 

@@ -24,7 +24,7 @@ COMMANDS = [
 # All in one process: what takes time is to import.
 PROGRAM = """
 import os, sys
-from fpl.cli import main
+from fpl.cli.main import main
 for line in sys.stdin.buffer:
     sys.argv = ["fpl", *os.fsdecode(line).split()]
     try:

@@ -10,10 +10,10 @@ import pytest
 
 from fpl.config.figure import load_figures
 from fpl.config.identity import ARITHMETIC
-from fpl.report.claims import scale_note, write_claims
-from fpl.report.figures import FOLDER, numbers, prepare
+from fpl.report.claims.check_claims import scale_note, write_claims
+from fpl.report.figures.export import FOLDER, numbers, prepare
 from fpl.report.page import write_tables
-from fpl.report.shown import load_shown
+from fpl.report.tables.shown import load_shown
 from fpl.store.read import Results, load_results
 
 ROOT = Path(__file__).parents[1]

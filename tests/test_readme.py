@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fpl.report.claims import Verdict, count_text
+from fpl.report.claims.check_claims import Verdict, count_text
 
 ROOT = Path(__file__).parents[1]
 

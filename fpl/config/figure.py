@@ -54,7 +54,7 @@ class Claim(_Part):
         name: For example `small_t_small_k`.
         says: The claim, in our words.
         source: Where the paper says it.
-        check: Name of the function of `fpl.report.claims` that decides.
+        check: Name of the function of `fpl.report.claims.check_claims` that decides.
         options: Its further arguments.
         by_formula: Whether it holds by its formula, or nearly so, whatever the runs are: it is checked, and not counted
             among what was found.
@@ -75,7 +75,7 @@ class Shown(_Part):
         name: For example `figure_4`; the stem of the files that are written.
         number: As the paper counts, for example `Figure 4`.
         caption: What is seen, with what the paper leaves open; n and settings are added from the runs.
-        kind: Name of the drawing function (`fpl.report.figures`).
+        kind: Name of the drawing function (`fpl.report.figures.export`).
         options: Its further arguments.
         examples: Whether its runs keep pictures of fixed images.
     """

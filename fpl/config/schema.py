@@ -211,8 +211,8 @@ class TrainConfig(Section):
     precision: Literal["float32", "bf16"] = "float32"
     channels_last: bool = False
     # Only for CPS with CutMix: what a network is asked without gradients, and what it is trained on, go through it as
-    # one batch each, normalised part by part (`fpl.models.ghost`): same sums, rounding apart. Dropout (network = "ael")
-    # is drawn layer by layer for the parts, so in another order. Like the next, no part of the identity while off.
+    # one batch each, normalised part by part (`fpl.models.sub_batches`): same sums, rounding apart. Dropout (network =
+    # "ael") is drawn layer by layer for the parts, in another order. Like the next, no part of the identity while off.
     concatenate: Annotated[bool, Field(exclude_if=_off)] = False
     # Training passes through `torch.compile`: minutes before the first step, other rounding.
     compile: Annotated[bool, Field(exclude_if=_off)] = False

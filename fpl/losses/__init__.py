@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fpl.losses.assignment import assign, class_rank
-from fpl.losses.direction import PixelTerm
 from fpl.losses.fuzzy import (
     REDUCTIONS,
     FuzzyPositiveLoss,
@@ -13,6 +12,7 @@ from fpl.losses.fuzzy import (
     fuzzy_positive_terms,
 )
 from fpl.losses.pixel import KINDS, PixelLoss
+from fpl.losses.pixel_term import PixelTerm
 from fpl.losses.rules import FIDELITIES, STRATEGIES, WEIGHTS
 from fpl.losses.supervised import cross_entropy, ohem_cross_entropy
 from fpl.losses.weight import adaptive_weight

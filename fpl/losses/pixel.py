@@ -17,8 +17,8 @@ from fpl.losses.checks import (
     constant,
     counted_pixels,
 )
-from fpl.losses.direction import Direction, Formula, PixelTerm, add_diagnostics, compute, compute_groups
 from fpl.losses.fuzzy import RuledLoss
+from fpl.losses.pixel_term import Formula, Pair, PixelTerm, add_diagnostics, compute, compute_groups
 from fpl.losses.resolution import make_teaching
 from fpl.losses.rules import Rules
 
@@ -106,7 +106,7 @@ class PixelLoss(RuledLoss):
         watched: Tensor | None = None,
         groups: int = 1,
     ) -> PixelTerm:
-        """Compute one direction.
+        """Compute one pair.
 
         With ``size`` the logits are enlarged first, bilinearly with aligned corners, and [B, *spatial] is [B, H, W];
         with ``second`` another teacher teaches some pixels, as after CutMix. The result is that of doing both before
@@ -150,16 +150,16 @@ class PixelLoss(RuledLoss):
         if ground_truth is not None:
             check_truth(ground_truth, student_logits, size)
             ground_truth = constant(ground_truth)
-        direction = Direction(student_logits, teaching, weight_map, denominator, counted, ground_truth)
+        pair = Pair(student_logits, teaching, weight_map, denominator, counted, ground_truth)
         formula = Formula(
             self.kind, self.rules, self.negative_threshold, self.balance or self.collect, collect=self.collect
         )
         if self.balance and groups > 1 and len(student_logits):
-            term = compute_groups(direction, formula, groups)
+            term = compute_groups(pair, formula, groups)
         else:
-            term = compute(direction, formula)
+            term = compute(pair, formula)
         if self.diagnose or (self.collect and watched is not None):
-            add_diagnostics(term, direction, self.rules, watched, basic=not self.diagnose)
+            add_diagnostics(term, pair, self.rules, watched, basic=not self.diagnose)
         return term
 
     def total(self, terms: Sequence[PixelTerm]) -> Tensor:

@@ -18,8 +18,8 @@ from fpl.data.augment import cutmix_masks
 from fpl.data.batches import Batch, Draw, send
 from fpl.methods.base import Clock, Losses, Method, NetworkBuilder, Workers
 from fpl.models import SegmentationNetwork
-from fpl.models.ghost import prepare_sub_batches, sub_batches
 from fpl.models.network import Raw
+from fpl.models.sub_batches import prepare_sub_batches, sub_batches
 
 
 class _Passes(NamedTuple):

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fpl.config.figure import load_figures
-from fpl.report.claims import scale_note, write_claims
-from fpl.report.drawn import Map, drawings, forget_others, in_order
-from fpl.report.figure_page import figure_extra
-from fpl.report.figures import FOLDER, Prepared, prepare, write_figures
+from fpl.report.claims.check_claims import scale_note, write_claims
+from fpl.report.figures.drawing_cache import Map, drawings, forget_others, in_order
+from fpl.report.figures.export import FOLDER, Prepared, prepare, write_figures
+from fpl.report.figures.figure_section import figure_extra
 from fpl.report.page import Extra, write_page, write_tables
-from fpl.report.search_page import search_extra, write_search_pages
-from fpl.report.shown import Shown
+from fpl.report.search.search_page import search_extra, write_search_pages
+from fpl.report.tables.shown import Shown
 from fpl.store.read import Results
 
 ENVIRONMENT = "ENVIRONMENT"
@@ -52,7 +52,7 @@ def write_report(
         experiments: `experiments/`, for the figures.
         searches: Those whose pages are written.
         draw: Whether there are figures; without them it is made in a moment.
-        run: Draws figures (`fpl.report.drawn`).
+        run: Draws figures (`fpl.report.figures.drawing_cache`).
 
     Raises:
         FplError: A broken figure file, or an unknown search.

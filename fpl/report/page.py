@@ -8,16 +8,16 @@ from html import escape
 from pathlib import Path
 
 from fpl.files import write_changed
-from fpl.report.comparison import RULE
-from fpl.report.entry import Grid
-from fpl.report.html import section
-from fpl.report.latex import latex
-from fpl.report.longform import longform
-from fpl.report.markdown import markdown
-from fpl.report.remarks import READING, legend, scale_notes, short_title
 from fpl.report.statistics import MARGIN_RULE
 from fpl.report.style import STYLE
-from fpl.report.summary import Summary
+from fpl.report.tables.entry import Grid
+from fpl.report.tables.head_to_head import RULE
+from fpl.report.tables.html import section
+from fpl.report.tables.latex import latex
+from fpl.report.tables.longform import longform
+from fpl.report.tables.markdown import markdown
+from fpl.report.tables.remarks import READING, legend, scale_notes, short_title
+from fpl.report.tables.summary import Summary
 
 PAGE = "index.html"
 

@@ -10,8 +10,8 @@ import torch
 
 from fpl.config.identity import ARITHMETIC
 from fpl.data.parallel import core_count
-from fpl.sweep.capacity import instruction_sets
-from fpl.sweep.record import provenance
+from fpl.sweep.outcome import provenance
+from fpl.sweep.plan.capacity import instruction_sets
 from fpl.text import duration, timestamp
 
 PACKAGES = ("fpl", "torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic")

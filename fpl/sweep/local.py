@@ -25,9 +25,9 @@ from fpl.files import locked
 from fpl.losses import kernels
 from fpl.store.done import is_done, put_aside
 from fpl.store.write import run_path
+from fpl.sweep.outcome import write_outcome
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import Prepared, fits_in_memory, prepare
-from fpl.sweep.record import write_outcome
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.loop import Run, RunData
 from fpl.train.progress import Progress

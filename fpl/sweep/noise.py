@@ -12,9 +12,9 @@ from fpl.store.schema import METRICS, NOISE
 from fpl.store.write import run_path, write_table
 from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
+from fpl.sweep.plan.wanted import Wanted
 from fpl.sweep.prepare import pin
 from fpl.sweep.reproduce import Account, carry_out
-from fpl.sweep.suite import Wanted
 
 
 def measure_noise(

@@ -13,8 +13,8 @@ from fpl.store.done import has_failed, is_done
 from fpl.store.read import Results
 from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
+from fpl.sweep.plan.wanted import Wanted
 from fpl.sweep.prepare import pin
-from fpl.sweep.suite import Wanted
 
 if TYPE_CHECKING:
     from fpl.sweep.job import Job, JobResult
@@ -144,8 +144,8 @@ def _on_ray(
     say: Callable[[str], None],
 ) -> dict[str, JobResult]:
     from fpl.sweep.cluster import Slots
+    from fpl.sweep.launch.tune_driver import run_on_ray, run_side_by_side
     from fpl.sweep.session import ray_session
-    from fpl.sweep.tune_driver import run_on_ray, run_side_by_side
 
     both = ((others, Slots.of(execution)), (gangs, Slots.of(execution, gang=True)))
     batches = [(jobs, slots) for jobs, slots in both if jobs]

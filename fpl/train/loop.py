@@ -25,10 +25,10 @@ from fpl.train.examples import Examples, example_steps
 from fpl.train.fuzziness import diagnosed_steps, fuzziness_row
 from fpl.train.logits import WatchedLogits
 from fpl.train.progress import Progress
-from fpl.train.record import SILENT_STEPS, TermLog
 from fpl.train.resume import check_state, restore, state_of
 from fpl.train.runtime import Context, Gradients, State, TrainingError, Verdict, Workers, autocast, prepare_torch
 from fpl.train.state import LoopOptions, Memory, Outcome, outcome_of
+from fpl.train.term_log import SILENT_STEPS, TermLog
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import pytest
 from fpl.config.campaign import load_campaign
 from fpl.config.figure import load_figures
 from fpl.errors import FplError
-from fpl.report.figure_kinds import check_options
-from fpl.report.figure_series import find_series
-from fpl.report.lookup import Lookup
+from fpl.report.figures.kinds import check_options
+from fpl.report.figures.series import find_series
+from fpl.report.tables.lookup import Lookup
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fpl.cli import app
+from fpl.cli.main import app
 from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fpl import cli
+from fpl.cli import main as cli
 from fpl.data.check import check_dataset
 from fpl.data.check_files import Finding, Pair, decode_pair
 from fpl.data.check_report import CheckReport, report_text

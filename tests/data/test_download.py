@@ -13,7 +13,7 @@ from urllib.error import HTTPError, URLError
 import pytest
 import torchvision.datasets.utils
 
-from fpl import cli
+from fpl.cli import main as cli
 from fpl.data import download as module
 from fpl.data.download import download, voc_archives
 from fpl.data.prepare_voc import find_annotations

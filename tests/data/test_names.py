@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from fpl.cli_splits import splits_app
+from fpl.cli.splits import splits_app
 from fpl.config.identity import run_id
 from fpl.data.check import check_dataset
 from fpl.data.download import unpack

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from scipy import io, sparse
 
-from fpl import cli
+from fpl.cli import main as cli
 from fpl.data.check import check_dataset
 from fpl.data.check_report import report_text
 from fpl.data.prepare_voc import find_annotations, prepare_voc, prepared_text, read_annotation

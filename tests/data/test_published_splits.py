@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fpl.cli_splits import splits_app
+from fpl.cli.splits import splits_app
 from fpl.data.spec import get_spec
 from fpl.data.splits import (
     FAMILIES,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from fpl.cli import app
+from fpl.cli.main import app
 from fpl.config.cells import Cell, Resolver
 from fpl.config.checks import warnings_of, worker_problem
 from fpl.config.compose import load_config
@@ -20,7 +20,7 @@ from fpl.config.layers import read_scale
 from fpl.config.schema import RunConfig
 from fpl.data.spec import SPECS
 from fpl.errors import FplError
-from fpl.sweep.suite import distinct_runs
+from fpl.sweep.plan.wanted import distinct_runs
 from tests.experiments.expected import (
     AEL_STEPS_PER_EPOCH,
     EXPECTED,

@@ -163,7 +163,7 @@ def test_maps_add_up_to_the_sums() -> None:
 
 
 def test_no_negatives() -> None:
-    """A flat pixel under strategy n: K = C, no gradient, no direction."""
+    """A flat pixel under strategy n: K = C, no gradient, no pair."""
     logits = torch.zeros(1, 4, 1, dtype=torch.float64)
     found = diagnose(logits, logits, ground_truth=torch.full((1, 1), 2), strategy="n")
     assert found["k_histogram"].tolist() == [0, 0, 0, 1]

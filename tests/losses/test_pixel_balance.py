@@ -28,7 +28,7 @@ def test_balanced_value_is_cross_entropy_and_one_factor_serves_both(weight: str,
     assert abs(factor - 1) > 0.01
     for mine, other in zip(gradients, torch.autograd.grad(values, (first, second)), strict=True):
         torch.testing.assert_close(mine, other * factor)
-    # Two factors, one for each direction, would have given other gradients.
+    # Two factors, one for each pair, would have given other gradients.
     ratios = [(term.cross_entropy / term.mean).item() for term in terms]
     assert abs(ratios[0] - ratios[1]) > 1e-3
 

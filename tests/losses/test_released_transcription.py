@@ -56,12 +56,12 @@ def test_a_step_of_two_directions(threshold: float) -> None:
         students = [student.clone().requires_grad_() for student, _ in pairs]
         directions = [(student, teacher) for student, (_, teacher) in zip(students, pairs, strict=True)]
         if ours:
-            value = pixel_loss.total([pixel_loss(*direction) for direction in directions])
+            value = pixel_loss.total([pixel_loss(*pair) for pair in directions])
         else:
             value = released_loss(directions, threshold=threshold)
         value.backward()
         gradients.append([student.grad for student in students])
-        plain = sum(PixelLoss("ce")(*direction).value.item() for direction in directions)
+        plain = sum(PixelLoss("ce")(*pair).value.item() for pair in directions)
         assert value.item() == pytest.approx(plain, rel=1e-5)
     for theirs, mine in zip(*gradients, strict=True):
         assert theirs is not None

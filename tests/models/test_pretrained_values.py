@@ -18,8 +18,8 @@ from fpl.config.weights import tiny_file_name
 from fpl.errors import FplError
 from fpl.models import build_network, load_pretrained, pretrained
 from fpl.models.weights_file import read_state_dict
-from fpl.sweep.needs import Needs
 from fpl.sweep.places import Places
+from fpl.sweep.plan.needs import Needs
 from fpl.sweep.prepare import pin
 
 TINY = ModelConfig(backbone="tiny", pretrained="imagenet", head_channels=16, low_level_channels=8)

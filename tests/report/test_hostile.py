@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from fpl.config.search import Parameter
-from fpl.report.console import console_text
-from fpl.report.grid import build_grids
-from fpl.report.latex import escape as latex_escape
-from fpl.report.markdown import escape as markdown_escape
 from fpl.report.page import write_page, write_tables
-from fpl.report.search_page import write_search_pages
-from fpl.report.search_text import search_summary_lines
+from fpl.report.search.search_page import write_search_pages
+from fpl.report.search.words import search_summary_lines
 from fpl.report.spreadsheet import csv_bytes
-from fpl.report.summary import summarize
+from fpl.report.tables.console import console_text
+from fpl.report.tables.grid import build_grids
+from fpl.report.tables.latex import escape as latex_escape
+from fpl.report.tables.markdown import escape as markdown_escape
+from fpl.report.tables.summary import summarize
 from fpl.store.parts import files_of
 from fpl.store.read import Results
 from fpl.store.schema import KEYS, SCHEMAS

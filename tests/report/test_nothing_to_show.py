@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fpl.report.search_page import PER_STUDY, search_extra, write_search_pages
-from fpl.report.search_text import search_summary_lines
-from fpl.report.search_view import read_search
+from fpl.report.search.search_page import PER_STUDY, search_extra, write_search_pages
+from fpl.report.search.studies import read_search
+from fpl.report.search.words import search_summary_lines
 from fpl.store.read import Results
 from tests.report.world_search import CELL, T_ONLY, study, trial
 

@@ -12,9 +12,9 @@ from fpl.config.compose import load_config
 from fpl.store.write import run_path
 from fpl.sweep.cluster import Slots
 from fpl.sweep.job import JobResult
+from fpl.sweep.launch.tune_driver import run_on_ray
 from fpl.sweep.places import Places
 from fpl.sweep.session import ray_session
-from fpl.sweep.tune_driver import run_on_ray
 from tests.sweep.ray_support import Recorder, job_of
 
 

@@ -15,9 +15,9 @@ import pytest
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import Results
-from fpl.sweep import tune_driver
 from fpl.sweep.cluster import Cluster, Node, Slots, absolute, runs_at_once
 from fpl.sweep.job import JobResult
+from fpl.sweep.launch import tune_driver
 from fpl.sweep.launch.mailbox import Ended, Entered, Mailbox, Report
 from fpl.sweep.nodes import NodeView, differences, look_around
 from fpl.sweep.places import Places
@@ -239,22 +239,22 @@ def test_a_run_whose_process_dies_too_often_is_recorded_and_one_that_may_go_on_i
 ) -> None:
     from ray.exceptions import ActorDiedError
 
-    from fpl.sweep.relay import Relay
+    from fpl.sweep.launch.trial_events import TrialEvents
 
     jobs = [job_of(config, places, seed=seed) for seed in range(2)]
     watcher = Recorder()
-    relay = Relay(Slots("inline"), Cluster(shared=False), watcher, places, max_failures=2)
-    relay.jobs = jobs
+    events = TrialEvents(Slots("inline"), Cluster(shared=False), watcher, places, max_failures=2)
+    events.jobs = jobs
     (tmp_path / "error.pkl").write_bytes(pickle.dumps(ActorDiedError()))
     doomed, unlucky = trial(0, tmp_path / "error.pkl"), trial(1)
     for each in (doomed, unlucky):
-        relay.on_trial_start(0, [each], each)
+        events.on_trial_start(0, [each], each)
     for _ in range(2):
-        relay.on_trial_recover(0, [doomed], doomed)
-    relay.on_trial_error(0, [doomed], doomed)
-    relay.on_trial_error(0, [unlucky], unlucky)
-    relay.give_up()
-    assert set(relay.results) == {jobs[0].run_id}
+        events.on_trial_recover(0, [doomed], doomed)
+    events.on_trial_error(0, [doomed], doomed)
+    events.on_trial_error(0, [unlucky], unlucky)
+    events.give_up()
+    assert set(events.results) == {jobs[0].run_id}
     reason = "its process died 3 times: killed, or ended by an error outside of Python"
     assert watcher.ends == [JobResult(jobs[0].run_id, "failed", reason)]
     (failure,) = Results(places.out).failures.to_dict("records")
@@ -265,24 +265,24 @@ def test_a_run_whose_process_dies_too_often_is_recorded_and_one_that_may_go_on_i
 def test_long_silence_is_noted_with_what_is_free(
     config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch, status: str, patience: int
 ) -> None:
-    from fpl.sweep import relay as driver
+    from fpl.sweep.launch import trial_events as driver
 
     clock = [1000.0]
     monkeypatch.setattr(driver.ray, "available_resources", lambda: {"CPU": 0.5})
     monkeypatch.setattr(driver.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(Cluster, "nodes", [node(2)])
     watcher, job = Recorder(), job_of(config, places)
-    relay = driver.Relay(Slots("inline", cpus_per_worker=2), Cluster(shared=False), watcher, places, 2)
-    relay.jobs = [job]
+    events = driver.TrialEvents(Slots("inline", cpus_per_worker=2), Cluster(shared=False), watcher, places, 2)
+    events.jobs = [job]
     known = trial(0, status=status)
     for silent in (0.5, 1.01, 1.5, 2.0, 2.03, 4.0):  # told after the patience, and when it has become twice as long
         clock[0] = 1000 + silent * patience
-        relay.on_step_end(0, [known])
+        events.on_step_end(0, [known])
     assert len(watcher.notes) == 2
     assert f"{int(status == 'RUNNING')} of 1 runs are at work; a run needs 1 worker with 2 CPUs" in watcher.notes[0]
     assert "free are 0.5 CPUs and 0 GPUs of 2 CPUs, 0 GPUs on 1 node" in watcher.notes[0]
-    relay.on_trial_start(0, [known], known)
-    relay.on_step_end(0, [known])
+    events.on_trial_start(0, [known], known)
+    events.on_step_end(0, [known])
     assert len(watcher.notes) == 2
 
 

@@ -22,9 +22,9 @@ from fpl.errors import FplError
 from fpl.sweep.cluster import Cluster, Slots
 from fpl.sweep.job import Job, JobResult, run_job
 from fpl.sweep.job import finished as finished_job
+from fpl.sweep.launch.tune_driver import run_on_ray, run_side_by_side
 from fpl.sweep.places import Places
 from fpl.sweep.session import authentication, environment, ray_session
-from fpl.sweep.tune_driver import run_on_ray, run_side_by_side
 from tests.sweep.ray_support import Recorder, assert_same_weights, at, descendants, job_of, kill, wait_until
 from tests.train.runs import assert_equal_results
 from tests.train.test_workers import start_workers

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.ray
 DRIVER = """
 import sys, time
 import ray
-from fpl.cli_data import interruptible
+from fpl.cli.data import interruptible
 from fpl.errors import FplError
 from fpl.sweep.session import ray_session
 

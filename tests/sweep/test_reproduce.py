@@ -23,9 +23,9 @@ from fpl.sweep.inputs import make_inputs
 from fpl.sweep.job import Job, JobResult, run_job
 from fpl.sweep.noise import measure_noise
 from fpl.sweep.places import Places
+from fpl.sweep.plan.wanted import Wanted
 from fpl.sweep.prepare import pin
 from fpl.sweep.reproduce import EXAMPLES, Account, carry_out
-from fpl.sweep.suite import Wanted
 from fpl.sweep.view import View
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import fpl
 import fpl.train.evaluate as evaluate_module
-from fpl.cli import app
+from fpl.cli.main import app
 from fpl.config.schema import DataConfig, EvalConfig, ModelConfig, RunConfig
 from fpl.data.augment import normalise
 from fpl.data.read import Images

@@ -15,7 +15,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import fpl
-from fpl.cli import app
+from fpl.cli.main import app
 from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.data.augment import normalise
@@ -23,8 +23,8 @@ from fpl.data.build_cache import build_cache, plan_cache
 from fpl.data.spec import get_spec
 from fpl.errors import FplError
 from fpl.sweep.local import StoppedError
-from fpl.sweep.needs import Needs
 from fpl.sweep.places import Places
+from fpl.sweep.plan.needs import Needs
 from fpl.sweep.prepare import prepare
 from fpl.train.runtime import Verdict
 from fpl.train.trained import find_weights, load_trained

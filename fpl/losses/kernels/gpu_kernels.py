@@ -20,7 +20,7 @@ from fpl.losses.kernels.gpu_pixel import (
     is_positive,
     known_and_missed,
     loss_gradient,
-    one_direction,
+    one_pair,
     read_teacher,
     regularize,
     store_sum,
@@ -83,7 +83,7 @@ def summed_kernel(
     student_cells = student + cells(image, pixel, classes, student_image, student_class, student_pixel)
     logits = tl.load(student_cells, read, other=0.0).to(tl.float32)
 
-    k, loss, weight, entropy, exponential, positive_share, negative_share, positive = one_direction(
+    k, loss, weight, entropy, exponential, positive_share, negative_share, positive = one_pair(
         logits, scores, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, curvature, coefficient,
         STRATEGY, WEIGHT, RELEASED, CLASSES, CROSS_ENTROPY,
     )  # fmt: skip

@@ -188,12 +188,12 @@ def cross_entropy(student, classes, valid, counted, first, total, k, loss):
 
 
 @triton.jit
-def one_direction(
+def one_pair(
     student, teacher, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, curvature, coefficient,
     STRATEGY: tl.constexpr, WEIGHT: tl.constexpr, RELEASED: tl.constexpr, CLASSES: tl.constexpr,
     CROSS_ENTROPY: tl.constexpr,
 ):  # fmt: skip
-    """Everything about a block of pixels of one direction.
+    """Everything about a block of pixels of one pair.
 
     Returns:
         K, loss, weight and cross-entropy (0 unless asked for) of each pixel, what :func:`loss_gradient` takes, and the

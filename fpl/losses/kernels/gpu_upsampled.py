@@ -19,7 +19,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from fpl.losses.kernels.gpu_pixel import known_and_missed, loss_gradient, one_direction, store_sum
+from fpl.losses.kernels.gpu_pixel import known_and_missed, loss_gradient, one_pair, store_sum
 
 PLAIN_NUMBERS = [
     "low_height", "low_width", "height", "width", "rows_over", "rows_under", "columns_over", "columns_under", "parts",
@@ -128,7 +128,7 @@ def upsampled_kernel(
                 teacher_corner = tl.where(chosen[None, :], second + from_corner, teacher_corner)
             scores = enlarge(teacher_corner, teacher_right, teacher_below, x_share, y_share, read)
             scores = tl.where(valid, scores, float("-inf"))
-            k, loss, weight, entropy, exponential, positive_share, negative_share, positive = one_direction(
+            k, loss, weight, entropy, exponential, positive_share, negative_share, positive = one_pair(
                 logits, scores, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, curvature,
                 coefficient, STRATEGY, WEIGHT, RELEASED, CLASSES, CROSS_ENTROPY,
             )  # fmt: skip

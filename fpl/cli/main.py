@@ -1,0 +1,234 @@
+"""The `fpl` command: parse, call, print. Everything heavy is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
+
+import typer
+
+import fpl
+from fpl.cli.data import DATA, SPLITS, DataRoot, Splits, data_app, interruptible
+from fpl.cli.figures import figures
+from fpl.cli.plan import plan
+from fpl.cli.report import report
+from fpl.cli.reproduce import reproduce
+from fpl.cli.search import search
+from fpl.cli.splits import splits_app
+from fpl.cli.tables import tables
+from fpl.config.defaults import DIAGNOSE_EVERY, MOST_THREADS
+from fpl.data.parallel import core_count
+from fpl.errors import FplError, file_error, shortage
+from fpl.text import printable
+
+app = typer.Typer(
+    name="fpl",
+    help="Fuzzy Positive Learning for semi-supervised semantic segmentation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(data_app, name="data")
+app.add_typer(splits_app, name="splits")
+app.command()(plan)
+app.command()(reproduce)
+app.command()(tables)
+app.command()(figures)
+app.command()(report)
+app.command()(search)
+
+Out = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
+Weights = Annotated[Path | None, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of torch.", show_default="all cores")]
+Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: best (on validation) or last.")]
+
+RESULTS = Path("results/local")
+# Workers of one machine share its cores.
+THREADS = max(1, core_count() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+MAIN = os.environ.get("RANK", "0") == "0"
+
+
+def main() -> None:
+    """Entry point: user errors become one message on stderr and an exit code, never a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Where it is not UTF-8, a sign that it does not have is a question mark.
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        app()
+    except FplError as error:
+        _end(error)
+    except OSError as error:
+        # A full disk, a folder that is not writable, a file that vanished: nothing a traceback would explain better.
+        _end(file_error(error))
+    except (MemoryError, RuntimeError) as error:
+        if (lack := shortage(error)) is None:
+            raise
+        _end(lack)
+
+
+def _end(error: FplError) -> NoReturn:
+    # Several workers may meet the same error or each its own: all speak, each with its rank.
+    rank = f" (rank {os.environ['RANK']})" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
+    print(printable(f"error{rank}: {error.message}"), file=sys.stderr)
+    sys.exit(error.exit_code)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"fpl {fpl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="TOML file of the run, for example experiments/base/camvid_fpl.toml.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="loss.threshold=0.85 seed=1 ...")] = None,
+    scale: Annotated[str | None, typer.Option(help="Sizes and steps from experiments/scale/NAME.toml.")] = None,
+    out: Out = RESULTS,
+    data_root: DataRoot = DATA,
+    splits: Splits = SPLITS,
+    weights: Weights = None,
+    device: Device = "auto",
+    threads: Threads = THREADS,
+    loader_workers: Annotated[int, typer.Option(min=0, help="Processes that read images; 0: this one.")] = 0,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
+    log_every: Annotated[int, typer.Option(min=1, help="Steps between rows of the history.")] = 10,
+    diagnose_every: Annotated[
+        int, typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never.")
+    ] = DIAGNOSE_EVERY,
+    examples: Annotated[int, typer.Option(min=0, help="Images of which pictures are kept.")] = 0,
+    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files below OUT.")] = False,
+) -> None:
+    """Train one run; the same command continues it after a kill, and answers at once when it is done."""
+    from fpl.config.compose import load_config, without_effect
+
+    run = load_config(config, scale=scale, overrides=overrides or [])
+    if MAIN:
+        for note in without_effect(run, overrides or []):
+            print(f"note: {note}", file=sys.stderr)
+    from fpl.report.results import print_run
+    from fpl.sweep.local import run_local
+    from fpl.sweep.places import Places
+    from fpl.train.state import LoopOptions
+
+    options = LoopOptions(
+        weights_dir=weights,
+        checkpoint_every=checkpoint_every,
+        log_every=log_every,
+        diagnose_every=diagnose_every,
+        examples=examples,
+        loader_workers=loader_workers,
+        threads=threads,
+    )
+    places = Places(out, data_root, splits, weights)
+    with interruptible("the same command continues from the last checkpoint"):
+        done = run_local(run, places, device=device, options=options, tensorboard=tensorboard)
+    if MAIN:
+        print_run(out, done.stem)
+
+
+@app.command()
+def pretrain(
+    network: Annotated[Literal["tiny"], typer.Argument(help="Which backbone.")],
+    weights: Annotated[Path, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")],
+    width: Annotated[int, typer.Option(min=8, help="model.tiny_width.")] = 16,
+    depth: Annotated[int, typer.Option(min=1, help="model.tiny_depth.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other weights.")] = 0,
+) -> None:
+    """Pre-train the tiny backbone on drawn textures: its stand-in for ImageNet weights, made once."""
+    from fpl.train.pretrain import STEPS, pretrain_tiny
+    from fpl.train.progress import Progress
+
+    progress = Progress(STEPS, unit="step", pause=5.0)
+
+    def show(done: int, accuracy: float) -> None:
+        progress.show(done, {"pixels right": f"{100 * accuracy:.0f} %"})
+
+    path = pretrain_tiny(weights, width=width, depth=depth, seed=seed, progress=show)
+    progress.note()
+    print(f'{network} backbone in {path}: use it with model.pretrained="imagenet" and --weights {weights}')
+
+
+@app.command("eval")
+def evaluate(
+    run: Annotated[str, typer.Argument(help="Run id, a unique beginning of one, or a weights file.")],
+    out: Out = RESULTS,
+    data_root: DataRoot = DATA,
+    choice: Choice = "best",
+    protocol: Annotated[
+        Literal["sliding", "whole", "center"] | None,
+        typer.Option(help="sliding, whole or center; default: the run's own."),
+    ] = None,
+    device: Device = "auto",
+    threads: Threads = THREADS,
+    csv: Annotated[Path | None, typer.Option(help="Also write the IoU per class there.")] = None,
+) -> None:
+    """Evaluate a trained run on the data set's validation part, per class."""
+    from fpl.report.results import print_scores
+    from fpl.train.evaluate import scores
+    from fpl.train.runtime import select_device
+    from fpl.train.trained import evaluate_trained, find_weights, load_trained
+
+    trained = load_trained(find_weights(out, run, choice), select_device(device), threads)
+    found = scores(evaluate_trained(trained, data_root, protocol), trained.config.eval.absent)
+    used = protocol or trained.config.eval.protocol
+    title = f"{used} protocol, {choice} weights (step {trained.step})"
+    iou = dict(zip(trained.spec.class_names, found.iou, strict=True))
+    print_scores(title, found.miou, found.pixel_accuracy, iou, csv)
+    if (holdout := trained.config.data.split.holdout) is not None:
+        print(f"on the validation part; the run's own scores are of its held-out labeled images (1 of {holdout})")
+
+
+@app.command()
+def predict(
+    run: Annotated[str, typer.Argument(help="Run id, a unique beginning of one, or a weights file.")],
+    images: Annotated[Path, typer.Argument(help="Folder of images, or one image.")],
+    to: Annotated[Path, typer.Argument(help="Folder for class maps and overlays.")],
+    out: Out = RESULTS,
+    choice: Choice = "best",
+    device: Device = "auto",
+    threads: Threads = THREADS,
+) -> None:
+    """Predict class maps (palette PNG) and colour overlays for a folder of images."""
+    from fpl.train.predict import predict_folder
+    from fpl.train.runtime import select_device
+    from fpl.train.trained import find_weights, load_trained
+
+    trained = load_trained(find_weights(out, run, choice), select_device(device), threads)
+    count = predict_folder(trained, images, to)
+    print(
+        f"{count} class maps and overlays in {to}, the colours in {to / 'legend.png'} (weights of step {trained.step})"
+    )
+
+
+@app.command()
+def results(
+    out: Out = RESULTS,
+    query: Annotated[str | None, typer.Option(help="pandas expression: \"`loss.kind` == 'fpl'\".")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns, separated by commas; 'all' for every one.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table there instead.")] = None,
+) -> None:
+    """Show the runs of a store as a table."""
+    from fpl.report.results import print_results
+
+    print_results(out, query, columns, csv)
+
+
+@app.command()
+def doctor(data_root: DataRoot = DATA, splits: Splits = SPLITS, weights: Weights = None) -> None:
+    """Say what this machine has (versions, devices, data, weights) and what to do about what it lacks."""
+    from fpl.doctor import print_doctor
+
+    print_doctor(data_root, splits, weights)

@@ -1,0 +1,115 @@
+"""What the plans of tables and of a search have in common: folders, the machine, calibration, printing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fpl.cli.data import interruptible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fpl.config.layers import ScaleFile
+    from fpl.config.schema import RunConfig
+    from fpl.sweep.places import Places
+    from fpl.sweep.plan.capacity import Capacity
+
+# A terminal decides itself.
+FILE_WIDTH = 120
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is planned for.
+
+    Attributes:
+        experiments: Folder of tables, searches, recipes and scales.
+        scale: Name of a scale, or its path.
+        execution: What the command line puts over the scale's `[launch]`; None leaves it.
+        out: The store; None: that of the scale.
+        data_root: Folder of the data sets.
+        splits: Folder of the split lists.
+        weights: Folder of pretrained weights; None: the default search.
+        has: What there is for runs; None: Ray will say so.
+        calibrate: Steps to time first; 0: none.
+    """
+
+    experiments: Path
+    scale: str
+    execution: Mapping[str, Any]
+    out: Path | None
+    data_root: Path
+    splits: Path
+    weights: Path | None
+    has: Capacity | None
+    calibrate: int
+
+    def launch(self, scale: ScaleFile) -> dict[str, Any]:
+        """How runs are launched."""
+        from fpl.sweep.execution import Execution
+
+        return asdict(Execution.of_scale(scale.launch, **self.execution))
+
+    def places(self, scale_name: str, configs: Sequence[RunConfig]) -> Places:
+        """The folders of some runs."""
+        from fpl.config.weights import default_folder
+        from fpl.sweep.places import Places
+
+        weights = self.weights or default_folder(self.data_root, configs)
+        return Places(self.out or Path("runs") / scale_name, self.data_root, self.splits, weights)
+
+
+def calibrate_runs(
+    timed: Sequence[tuple[RunConfig, float]],
+    out: Path,
+    steps: int,
+    launch: Mapping[str, Any],
+    *,
+    on_gpu: bool,
+    workers: int,
+) -> None:
+    """Time the kinds of steps that most of the time to come goes into, and write what was found.
+
+    `timed` are the runs with their expected seconds.
+    """
+    from fpl.sweep.plan.calibrate import calibrate, representatives
+    from fpl.sweep.plan.speed import write_calibration
+
+    with interruptible("what was measured is lost; the same command measures again"):
+        measured = calibrate(
+            representatives(timed),
+            steps,
+            device="auto" if on_gpu else "cpu",
+            threads=int(launch.get("threads", 1)),
+            workers=workers,
+            say=lambda text: print(text, flush=True),
+        )
+    print(f"calibration of {len(measured)} kinds of steps in {write_calibration(out, measured)}")
+
+
+def plan_console() -> Console:
+    """Where plans are printed: as wide as the terminal, in a file as wide as `FILE_WIDTH`."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, markup=False, soft_wrap=True, width=FILE_WIDTH)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table without its empty lines; the padding of its last column is of no use to anybody either."""
+    with console.capture() as capture:
+        console.print(table)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    print("\n".join(line for line in lines if line))
+
+
+def size_text(count: float) -> str:
+    """Bytes as MB or GB."""
+    unit, bytes_each = ("GB", 1e9) if count >= 1e9 else ("MB", 1e6)
+    return f"{count / bytes_each:,.{1 if count < 10 * bytes_each else 0}f} {unit}"

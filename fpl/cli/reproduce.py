@@ -1,0 +1,223 @@
+"""`fpl reproduce`: parse, call, print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fpl.cli.data import DATA, SPLITS, DataRoot, Splits, interruptible
+from fpl.cli.options import (
+    EXPERIMENTS,
+    Address,
+    Concurrency,
+    CpusPerWorker,
+    Experiments,
+    GpusPerWorker,
+    Launcher,
+    Local,
+    Names,
+    Publish,
+    RowsRun,
+    Scale,
+    Seeds,
+    Store,
+    WeightsFolder,
+    Workers,
+    WorkerThreads,
+    split_names,
+)
+from fpl.cli.show import Asked, show, write_own
+from fpl.config.defaults import REPEATS
+from fpl.errors import FplError
+
+if TYPE_CHECKING:
+    from fpl.config.campaign import Campaign
+    from fpl.sweep.execution import Execution
+    from fpl.sweep.places import Places
+    from fpl.sweep.plan.campaign_plan import Plan
+    from fpl.sweep.reproduce import Account
+
+NOISE = "noise"
+
+
+def reproduce(
+    names: Names = None,
+    scale: Scale = "mini",
+    seeds: Seeds = None,
+    rows: RowsRun = "paper",
+    out: Store = None,
+    publish: Publish = None,
+    data_root: DataRoot = DATA,
+    splits: Splits = SPLITS,
+    weights: WeightsFolder = None,
+    address: Address = None,
+    local: Local = False,
+    launcher: Launcher = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    cpus_per_worker: CpusPerWorker = None,
+    concurrency: Concurrency = None,
+    threads: WorkerThreads = None,
+    loader_workers: Annotated[int | None, typer.Option(min=0, help="Processes that read images.")] = None,
+    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
+    diagnose_every: Annotated[
+        int | None,
+        typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never."),
+    ] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
+    repeats: Annotated[int, typer.Option(min=2, help="Of `noise`: repetitions of the one run.")] = REPEATS,
+    experiments: Experiments = EXPERIMENTS,
+) -> None:
+    """Train what the tables lack and print them beside the paper; the same command continues after a kill."""
+    # Read when torch is loaded: one core belongs to one run, which is told its threads.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+    from fpl.config.campaign import load_campaign
+    from fpl.config.weights import default_folder
+    from fpl.sweep.execution import Execution
+    from fpl.sweep.places import Places
+
+    tables, overrides = split_names(names)
+    noise = NOISE in tables
+    if noise and len(tables) > 1:
+        raise FplError("noise goes alone: the scale says which run is repeated", where=" ".join(tables))
+    if publish is not None and overrides:
+        raise FplError(
+            "what is published are the tables as they stand in experiments/",
+            where=f"--publish with {' '.join(overrides)}",
+            hint="leave out the overrides, or --publish: tables and page are in the store's own folder",
+        )
+    campaign = load_campaign(experiments, scale, [] if noise else tables, seeds, rows, overrides)
+    if noise:
+        campaign = load_campaign(experiments, scale, [_noise_cell(campaign)], 1, rows, overrides)
+    out = out or Path("runs") / campaign.scale_name
+    configs = [config for cell in campaign.all_cells for config in cell.configs]
+    weights = weights or default_folder(data_root, configs)
+    places = Places(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
+    execution = Execution.of_scale(
+        campaign.scale.launch,
+        local=local or None,
+        address=address,
+        launcher=launcher,
+        workers=workers,
+        gpus_per_worker=gpus_per_worker,
+        cpus_per_worker=cpus_per_worker,
+        concurrency=concurrency,
+        threads=threads,
+        loader_workers=loader_workers,
+        checkpoint_every=checkpoint_every,
+        diagnose_every=diagnose_every,
+    )
+    plan = _plan(campaign, places, execution)
+    asked = Asked(experiments, scale, tuple(tables), seeds, rows, tuple(overrides))
+    with interruptible("nothing is lost: the same command continues"):
+        if noise:
+            account = _noise(plan, places, execution, repeats)
+        else:
+            account = _carry_out(plan, places, execution, retry_failed, asked)
+            # Of the whole campaign with the suite's own rows, the noise floor is a part.
+            if asked.whole and campaign.scale.shown.get(NOISE):
+                account.add(_noise_floor(campaign, asked, places, execution, repeats))
+        code = _say_what_failed(account, out)
+        if not noise:
+            show(asked, account, places.out, publish)
+    if code:
+        raise typer.Exit(code)
+
+
+def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
+    """What there is to do; refuses before anything is trained if a part of it cannot start.
+
+    Raises:
+        FplError: Every reason why runs cannot start, with the number of runs.
+    """
+    from fpl.sweep.plan.campaign_plan import make_plan
+    from fpl.sweep.plan.capacity import capacity
+
+    # What a cluster holds is known when it has been joined: `Cluster.check` asks it.
+    has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
+    plan = make_plan(campaign, places, has, asdict(execution))
+    if plan.blocked:
+        listed = [f"{count} runs: {reason}" for reason, count in plan.obstacles.items()]
+        raise FplError(
+            f"{len(plan.blocked)} of {len(plan.wanted)} runs cannot start\n  " + "\n  ".join(listed),
+            hint="`fpl plan` with the same arguments shows the whole campaign; name tables or rows to run a part of it",
+        )
+    for warning in plan.warnings:
+        _say(warning)
+    return plan
+
+
+def _carry_out(plan: Plan, places: Places, execution: Execution, retry_failed: bool, asked: Asked) -> Account:
+    from fpl.report.live import LiveReport
+    from fpl.sweep.inputs import make_inputs
+    from fpl.sweep.reproduce import carry_out
+
+    if not plan.wanted:
+        print("no cell of these needs a run")
+    make_inputs([run.config for run in plan.wanted], places, _say)
+    if plan.to_come:
+        _say(f"tables and page, while it works and after a kill: {asked.page(places.out)}")
+    with LiveReport(lambda: write_own(asked, places.out, draw=False)) as live:
+        if plan.to_come:
+            live.ended()
+        account = carry_out(
+            plan.wanted,
+            places,
+            execution,
+            estimate=plan.seconds,
+            retry_failed=retry_failed,
+            say=_say,
+            after=live.ended,
+        )
+    if live.problem is not None:
+        _say(f"the page was not written again while the runs were carried out: {live.problem}")
+    return account
+
+
+def _noise_cell(campaign: Campaign) -> str:
+    cell = str(campaign.scale.shown.get(NOISE, ""))
+    if not cell:
+        where = str(campaign.scale.path)
+        raise FplError("the scale names no run to repeat", where=where, hint='[scale] noise = "TABLE.ROW.COLUMN"')
+    return cell
+
+
+def _noise_floor(campaign: Campaign, asked: Asked, places: Places, execution: Execution, repeats: int) -> Account:
+    from fpl.config.campaign import load_campaign
+
+    one = load_campaign(asked.experiments, asked.scale, [_noise_cell(campaign)], 1)
+    return _noise(_plan(one, places, execution), places, execution, repeats)
+
+
+def _noise(plan: Plan, places: Places, execution: Execution, repeats: int) -> Account:
+    from fpl.sweep.inputs import make_inputs
+    from fpl.sweep.noise import measure_noise
+
+    (run,) = plan.wanted
+    make_inputs([run.config], places, _say)
+    return measure_noise(run, repeats, places, execution, estimate=plan.seconds, say=_say)
+
+
+def _say_what_failed(account: Account, out: Path) -> int:
+    """Name the runs that failed or were left, now or before; 1 if one failed, 2 if one was left, 0 otherwise."""
+    for result in account.unfinished:
+        print(f"not finished: {result.run_id}: {result.reason or 'stopped'}", file=sys.stderr)
+    for result in account.failed:
+        print(f"failed: {result.run_id}: {result.reason} (log: {out / 'logs' / result.run_id}.log)", file=sys.stderr)
+    if account.failed_before:
+        print(
+            f"{len(account.failed_before)} runs failed in an earlier call and were not tried again; --retry-failed "
+            f"tries them: {', '.join(account.failed_before)}",
+            file=sys.stderr,
+        )
+    return 1 if account.failed or account.failed_before else 2 if account.unfinished else 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,184 @@
+"""`fpl search`: parse, call, print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fpl.cli.data import DATA, SPLITS, DataRoot, Splits, interruptible
+from fpl.cli.options import (
+    EXPERIMENTS,
+    Address,
+    Budget,
+    Concurrency,
+    CpusPerWorker,
+    Experiments,
+    GpusPerWorker,
+    Launcher,
+    Objectives,
+    Protocol,
+    Publish,
+    Sampler,
+    SamplerSeed,
+    Scale,
+    SearchSeeds,
+    SearchSplits,
+    Stop,
+    Store,
+    WeightsFolder,
+    Workers,
+    WorkerThreads,
+)
+from fpl.errors import FplError
+
+if TYPE_CHECKING:
+    from fpl.config.study import Study
+    from fpl.sweep.execution import Execution
+    from fpl.sweep.places import Places
+    from fpl.sweep.plan.search_plan import SearchPlan
+    from fpl.sweep.search.trials import Book
+
+
+def search(
+    name: Annotated[str, typer.Argument(help="experiments/search/NAME.toml, or the path of such a file.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, for the varied runs.")] = None,
+    scale: Scale = "mini",
+    budget: Budget = None,
+    sampler: Sampler = None,
+    sampler_seed: SamplerSeed = 0,
+    stop: Stop = None,
+    protocol: Protocol = None,
+    objectives: Objectives = None,
+    seeds: SearchSeeds = None,
+    trial_splits: SearchSplits = None,
+    out: Store = None,
+    publish: Publish = None,
+    data_root: DataRoot = DATA,
+    splits: Splits = SPLITS,
+    weights: WeightsFolder = None,
+    address: Address = None,
+    launcher: Launcher = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    cpus_per_worker: CpusPerWorker = None,
+    concurrency: Concurrency = None,
+    threads: WorkerThreads = None,
+    loader_workers: Annotated[int | None, typer.Option(min=0, help="Processes that read images.")] = None,
+    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed trials again.")] = False,
+    experiments: Experiments = EXPERIMENTS,
+) -> None:
+    """Search T, the adaptive weight or the rule for K; the same command continues after a kill."""
+    # Read when torch is loaded: one core belongs to one run, which is told its threads.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+    from fpl.config.campaign import scale_file
+    from fpl.config.study import load_studies
+    from fpl.config.weights import default_folder
+    from fpl.sweep.execution import Execution
+    from fpl.sweep.places import Places
+
+    studies = load_studies(
+        experiments,
+        name,
+        scale,
+        seed=sampler_seed,
+        overrides=overrides or [],
+        sampler=sampler,
+        stop=stop,
+        protocol=protocol,
+        objectives=tuple(objectives) if objectives else None,
+        seeds=seeds,
+        splits=trial_splits,
+    )
+    out = out or Path("runs") / studies[0].scale
+    weights = weights or default_folder(data_root, [study.base for study in studies])
+    places = Places(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
+    execution = Execution.of_scale(
+        scale_file(experiments, scale).launch,
+        address=address,
+        launcher=launcher,
+        workers=workers,
+        gpus_per_worker=gpus_per_worker,
+        cpus_per_worker=cpus_per_worker,
+        concurrency=concurrency,
+        threads=threads,
+        loader_workers=loader_workers,
+        checkpoint_every=checkpoint_every,
+    )
+    plan = _plan(studies, places, execution, budget)
+    with interruptible("nothing is lost: the same command continues"):
+        books = _carry_out(plan, places, execution, retry_failed)
+    _show(studies[0].search.name, books, out, publish, experiments, scale)
+    # A trial that failed is a result like any other; a search without one that did not, or not at its end, is none.
+    if not all(map(_ended_well, books)):
+        raise typer.Exit(1)
+
+
+def _ended_well(book: Book) -> bool:
+    if book.best is None or (book.unfinished and not book.exhausted):
+        return False
+    return book.study.head.protocol != "holdout" or book.final is not None
+
+
+def _plan(studies: list[Study], places: Places, execution: Execution, budget: str | None) -> SearchPlan:
+    """The plan, printed; an error if the search cannot start."""
+    from fpl.cli.search_plan_text import print_search_plan
+    from fpl.sweep.plan.capacity import capacity
+    from fpl.sweep.plan.search_plan import plan_search
+    from fpl.sweep.search.budget import parse_budget
+
+    # What a cluster holds is known when it has been joined.
+    has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
+    plan = plan_search(studies, places, has, asdict(execution), parse_budget(budget) if budget else None)
+    print_search_plan(plan, places.out)
+    if plan.blocked:
+        raise FplError("the search cannot start\n  " + "\n  ".join(plan.blocked), where=studies[0].search.name)
+    return plan
+
+
+def _carry_out(plan: SearchPlan, places: Places, execution: Execution, retry_failed: bool) -> list[Book]:
+    from fpl.sweep.inputs import make_inputs
+    from fpl.sweep.search.carry_out import run_search
+
+    configs = [
+        study.config({}, split=number)
+        for study in (each.study for each in plan.studies)
+        for number in range(study.head.splits)
+    ]
+    make_inputs(configs, places, _say)
+    return run_search(plan.studies, places, execution, retry_failed=retry_failed, say=_say)
+
+
+def _show(name: str, books: list[Book], out: Path, publish: Path | None, experiments: Path, scale: str) -> None:
+    """Say what was learnt, write its page and mend the main page; with `publish` do so there with the trials too."""
+    from fpl.cli.report import on_all_cores
+    from fpl.report.folder import write_report
+    from fpl.report.search.words import search_summary_lines
+    from fpl.report.tables.shown import load_shown
+    from fpl.store.publish import publish_searches
+    from fpl.store.read import Results
+
+    studies = [book.study.identity for book in books]
+    if publish is not None:
+        publish_searches(out, publish, studies)
+    for place in [out, *([publish] if publish is not None else [])]:
+        shown = load_shown(experiments, scale, Results(place))
+        (page,) = write_report(place, shown, experiments, [name], run=on_all_cores).searches
+    for line in search_summary_lines(Results(place), name, studies):
+        print(line)
+    for book in books:
+        if book.unfinished:
+            why = "the budget is spent, a larger one continues" if book.exhausted else "the same command continues"
+            numbers = ", ".join(str(row.number) for row in book.unfinished)
+            print(f"not finished: trials {numbers} of {book.study.cell}: {why}")
+    print(f"trials, page and CSV in {place}: open {page}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""What a search found: frames, sentences, charts, and its page."""

@@ -1,0 +1,188 @@
+"""The sections of the page of a search: T by labeled fraction, and all about a study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import pandas as pd
+
+from fpl.report.search import charts as figures
+from fpl.report.search.findings import best, contours, failures, history, parallel, pareto, slices
+from fpl.report.search.importance import conditions, importances
+from fpl.report.search.studies import SearchView, StudyView, short, value_text
+from fpl.report.search.threshold_claim import THRESHOLD, Check, checks, thresholds
+from fpl.report.search.words import (
+    difference_line,
+    facts,
+    final_line,
+    importance_line,
+    plural,
+    score_text,
+    stopping_line,
+    warnings,
+)
+from fpl.store.search_frame import records
+from fpl.store.trials import is_cell
+
+# Pairs of parameters that are drawn; the CSV has all.
+PAIRS = 6
+# Fewer complete trials than these are no picture.
+ENOUGH_TO_DRAW = 2
+
+
+def claim_section(search: SearchView) -> list[str]:
+    """The T curve, and the paper's claim about it."""
+    tried = thresholds(search)
+    if tried.empty:
+        return []
+    varied = {study.about["study"]: study.keys for study in search.studies}
+    parts = ['<section id="threshold">', '<h2><a href="#threshold">T and the labeled fraction</a></h2>']
+    for number, check in enumerate(checks(search)):
+        curve = tried[tried["study"].isin(check.studies)]
+        if curve.empty:
+            continue
+        alone = all(varied[study] == [THRESHOLD] for study in check.studies)
+        caption = "Complete trials; a bar is the std over the runs of a trial."
+        picture = figures.threshold_figure(f"t{number}", curve, alone)
+        caption += "" if alone else " Not T alone differs between the dots."
+        parts += [_claim_table(check), f'<div class="figures">{_figure(picture, caption)}</div>']
+    return [*parts, "</section>"]
+
+
+def _claim_table(check: Check) -> str:
+    head = ("best T", "mIoU in %", "trials", "T tried")
+    rows = [
+        f'<tr><th scope="row" class="label">{escape(str(row["fraction"]))}</th>'
+        f'<td><span class="ours">{value_text(float(row["best_threshold"]))}</span></td>'
+        f"<td>{escape(score_text(row))}</td><td>{row['trials']}</td>"
+        f"<td>{value_text(float(row['lowest']))} to {value_text(float(row['highest']))}</td></tr>"
+        for _, row in check.rows.iterrows()
+    ]
+    names = "".join(f'<th scope="col">{name}</th>' for name in head)
+    top = f'<thead><tr><th scope="col" class="label">labeled</th>{names}</tr></thead>'
+    return scroll("best T", f'<table class="claim">{top}<tbody>{"".join(rows)}</tbody></table>')
+
+
+def study_section(anchor: str, study: StudyView) -> list[str]:
+    """All about one study, as a `<section>` whose id is `anchor`."""
+    told = [difference_line(study), stopping_line(study)]
+    final = final_line(study)
+    return [
+        f'<section id="{anchor}">',
+        f'<h2><a href="#{anchor}">{escape(study.title)}</a></h2>',
+        *(f'<p class="head">{escape(text)}</p>' for text in facts(study)),
+        _list("warnings", [f"warning: {warning}" for warning in warnings(study)]),
+        *([f'<p class="report">{escape(final)}</p>'] if final else []),
+        *_best(study),
+        *(f"<p>{escape(text[0].upper() + text[1:])}</p>" for text in told if text),
+        *_pictures(anchor, study),
+        *_failed(study),
+        "</section>",
+    ]
+
+
+def _best(study: StudyView) -> list[str]:
+    frame = best(study)
+    if frame.empty:
+        return ["<p>No trial is complete yet.</p>"]
+    head = ["", "mIoU in %", "to the paper's best", "setting", "trial", "from"]
+    if "cost" in study.objectives:
+        head.append("device-hours")
+    rows = [_best_row(f"{row['rank']}{', paper' * is_cell(row['origin'])}", row, study) for _, row in frame.iterrows()]
+    paper = study.paper
+    listed = set(frame["number"])
+    rows += [_best_row("paper", row, study) for _, row in paper.iterrows() if row["number"] not in listed]
+    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head[1:])
+    top = f'<thead><tr><td class="label"></td>{names}</tr></thead>'
+    table = f'<table class="best">{top}<tbody>{"".join(rows)}</tbody></table>'
+    return ["<h3>Best settings, and the paper's</h3>", scroll("best settings", table)]
+
+
+def _best_row(label: str, row: pd.Series, study: StudyView) -> str:
+    difference = row["score"] - study.paper.iloc[0]["score"] if len(study.paper) else None
+    cells = [
+        f'<td><span class="ours">{escape(score_text(row))}</span></td>',
+        f"<td>{'–' if difference is None else f'{difference:+.2f}'}</td>",
+        f'<td class="wrap">{escape(study.setting(row))}</td>',
+        f"<td>{row['number']}</td>",
+        f"<td>{escape(str(row['origin']))}</td>",
+    ]
+    if "cost" in study.objectives:
+        cells.append(f"<td>{row['cost']:.3g}</td>")
+    return f'<tr><th scope="row" class="label">{label}</th>{"".join(cells)}</tr>'
+
+
+def _pictures(anchor: str, study: StudyView) -> list[str]:
+    """All figures of a study."""
+    if len(study.complete) < ENOUGH_TO_DRAW:
+        return ["<p>Fewer than two complete trials: nothing to draw.</p>"]
+    found = [_figure(figures.history_figure(f"{anchor}h", history(study)), "What was tried, and the best so far.")]
+    front = pareto(study)
+    if len(front):
+        picture = figures.pareto_figure(f"{anchor}p", study.complete, front)
+        found.append(_figure(picture, "No other trial beats those of the front in both objectives."))
+    found += _importance_pictures(anchor, study)
+    where = conditions(study)
+    cut = slices(study)
+    for number, parameter in enumerate(study.space):
+        part = cut[cut["parameter"] == parameter.key]
+        if (part["state"] == "complete").any():
+            beside = f", where it means something: {where[parameter.key]}" if parameter.key in where else ""
+            picture = figures.slice_figure(f"{anchor}s{number}", part, parameter)
+            found.append(_figure(picture, f"Slice: {parameter.key}{beside}."))
+    found += _contour_pictures(anchor, study)
+    lines = figures.parallel_figure(f"{anchor}l", parallel(study), study.space)
+    found.append(_figure(lines, "Parallel coordinates: a line is a trial; – is where a parameter means nothing."))
+    return ["<h3>What mattered</h3>", f'<div class="figures">{"".join(found)}</div>']
+
+
+def _importance_pictures(anchor: str, study: StudyView) -> list[str]:
+    """One per objective; none where there is one parameter alone, which has all importance there is."""
+    frame = importances(study)
+    found = []
+    if len(study.space) > 1:
+        for number, objective in enumerate(study.objectives):
+            part = frame[frame["objective"] == objective]
+            if len(part):
+                picture = figures.importance_figure(f"{anchor}i{number}", part)
+                found.append(_figure(picture, f"Importance for {objective}. {importance_line(study)}."))
+    return found
+
+
+def _contour_pictures(anchor: str, study: StudyView) -> list[str]:
+    """The pairs with the most trials where both parameters mean something."""
+    frame = contours(study)
+    space = {parameter.key: parameter for parameter in study.space}
+    pairs = sorted(frame.groupby(["x", "y"], sort=False), key=lambda pair: -len(pair[1]))
+    found: list[str] = []
+    for number, ((x, y), part) in enumerate(pairs):
+        if len(found) == PAIRS:
+            break
+        # Where one of them has one value alone there is nothing to see that its slice does not show.
+        if part["x_value"].nunique() > 1 and part["y_value"].nunique() > 1:
+            picture = figures.contour_figure(f"{anchor}c{number}", part, space[str(x)], space[str(y)])
+            names = f"{short(str(x), study.keys)} and {short(str(y), study.keys)}"
+            found.append(_figure(picture, f"Contour: {names}, {plural(len(part), 'complete trial')}."))
+    return found
+
+
+def _failed(study: StudyView) -> list[str]:
+    frame = failures(study)
+    texts = [
+        f"trial {row['number']} ({row['setting']}): {row['reason'] or 'no reason given'}" for row in records(frame)
+    ]
+    return ["<h3>Failed trials</h3>", _list("gaps", texts)] if texts else []
+
+
+def _figure(picture: str, caption: str) -> str:
+    return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def scroll(label: str, inside: str) -> str:
+    """A box that scrolls by itself where its table is wider than the page."""
+    return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">{inside}</div>'
+
+
+def _list(kind: str, texts: Sequence[str]) -> str:
+    return f'<ul class="{kind}">{"".join(f"<li>{escape(text)}</li>" for text in texts)}</ul>' if texts else ""

@@ -1,0 +1,135 @@
+"""The paper's claim about T, "the more labels, the lower the best T", checked on the studies of a search."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, Literal
+
+import pandas as pd
+
+from fpl.config.layers import flatten
+from fpl.report.search.studies import SearchView, StudyView, count, fraction_of, value_text
+from fpl.store.rows import read_object
+from fpl.store.search_frame import records
+
+THRESHOLD = "loss.threshold"
+CLAIM = "the more labels, the lower the best T"
+SOURCE = "paper, section 4.3.1"
+Verdict = Literal["holds", "does not hold", "not run"]
+
+# Studies are compared where these are equal, of their rows and of the runs they vary.
+SAME = ("scale", "metric", "protocol", "holdout", "sampler", "sampler_seed", "stop", "seeds", "splits", "space")
+SAME_RUN = ("data.dataset", "model.backbone", "method.name")
+
+
+@dataclass(frozen=True)
+class Check:
+    """The claim on studies that differ in their labels alone.
+
+    Attributes:
+        verdict: What they say.
+        rows: Per fraction, fewest labels first: `fraction`, `labeled_images`, `best_threshold`, `score`, `score_std`,
+            `runs_scored`, `number`, `study`, `trials` (complete, with T), `lowest`, `highest` (T tried).
+        sentence: Verdict and numbers in one line.
+        studies: Ids of the studies that were compared.
+    """
+
+    verdict: Verdict
+    rows: pd.DataFrame
+    sentence: str
+    studies: tuple[str, ...]
+
+
+def thresholds(search: SearchView) -> pd.DataFrame:
+    """T and score of every complete trial of every study that varies T.
+
+    Returns:
+        `fraction`, `labeled_images`, `study`, `title`, `threshold`, `score`, `score_std`, `runs_scored`, `number`,
+        `origin`; fewest labels first, then by T.
+    """
+    columns = ["threshold", "score", "score_std", "runs_scored", "number", "origin"]
+    parts = []
+    for study in search.studies:
+        if THRESHOLD not in study.keys:
+            continue
+        found = study.complete.dropna(subset=[THRESHOLD]).rename(columns={THRESHOLD: "threshold"})
+        found = found.sort_values(["threshold", "number"])[columns]
+        found.insert(0, "title", study.title)
+        found.insert(0, "study", study.about["study"])
+        found.insert(0, "labeled_images", count(study.about["labeled_images"]))
+        found.insert(0, "fraction", fraction_of(study.about))
+        parts.append(found)
+    if not parts:
+        return pd.DataFrame(columns=["fraction", "labeled_images", "study", "title", *columns])
+    return pd.concat(parts, ignore_index=True)
+
+
+def checks(search: SearchView) -> list[Check]:
+    """The claim, once per group of comparable studies; nothing for a search that does not vary T."""
+    groups: dict[str, list[StudyView]] = {}
+    for study in search.studies:
+        if THRESHOLD in study.keys:
+            groups.setdefault(_kind(study.about), []).append(study)
+    tried = thresholds(search)
+    return [_check(studies, tried, len(groups) > 1) for studies in groups.values()]
+
+
+def _kind(about: Mapping[str, Any]) -> str:
+    run = flatten(read_object(about["base"]))
+    return json.dumps([*(str(about[key]) for key in SAME), *(str(run.get(key)) for key in SAME_RUN)])
+
+
+def _check(studies: list[StudyView], tried: pd.DataFrame, several: bool) -> Check:
+    ids = tuple(str(study.about["study"]) for study in studies)
+    ours = tried[tried["study"].isin(ids)]
+    rows = []
+    for (labeled, fraction), group in ours.groupby(["labeled_images", "fraction"]):
+        best = group.sort_values(["score", "number"], ascending=[False, True]).iloc[0]
+        rows.append(
+            {"fraction": fraction, "labeled_images": labeled, "best_threshold": best["threshold"]}
+            | {name: best[name] for name in ("score", "score_std", "runs_scored", "number", "study")}
+            | {"trials": len(group), "lowest": group["threshold"].min(), "highest": group["threshold"].max()}
+        )
+    columns = ["fraction", "labeled_images", "best_threshold", "score", "score_std", "runs_scored", "number", "study"]
+    frame = pd.DataFrame(rows, columns=[*columns, "trials", "lowest", "highest"])
+    # A fraction `1/8` or a number of images; a row of an older store may lack the images.
+    frame = frame.sort_values(["labeled_images", "fraction"], key=_amount, ignore_index=True)
+    verdict = falling(list(frame["best_threshold"]))
+    about = studies[0].about
+    said = (
+        about["scale"],
+        about["protocol"],
+        f"{about['sampler']} seed {about['sampler_seed']}",
+        f"stop {about['stop']}",
+    )
+    where = f" ({', '.join(said)})" if several else ""
+    numbers = "; ".join(
+        f"{row['fraction']} labeled: best T {value_text(float(row['best_threshold']))} of {row['trials']} "
+        f"trial{'s' if row['trials'] != 1 else ''} ({row['score']:.2f} %)"
+        for row in records(frame)
+    )
+    why = {
+        "not run": ", it needs at least two labeled fractions",
+        "holds": f" (an order that chance alone gives once in {math.factorial(len(frame))})",
+    }.get(verdict, "")
+    return Check(verdict, frame, f"{CLAIM}{where}: {verdict}{why}" + (f". {numbers}" if numbers else ""), ids)
+
+
+def _amount(column: pd.Series) -> pd.Series:
+    return column.map(lambda value: float(Fraction(value))).astype("float64")
+
+
+def falling(best: list[float]) -> Verdict:
+    """The verdict on the best T of each amount of labels, fewest first.
+
+    It holds where the best T never rises with the labels, and falls at least once.
+    """
+    if len(best) < 2:
+        return "not run"
+    never_rises = all(later <= earlier for earlier, later in pairwise(best))
+    return "holds" if never_rises and best[-1] < best[0] else "does not hold"

@@ -1,0 +1,1 @@
+"""Tables: a campaign's cells filled from the store, and their renderers."""

@@ -1,0 +1,227 @@
+"""Filling a table from the results: the paper's numbers beside ours, and why some are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fpl.config.campaign import Campaign
+from fpl.config.cells import Cell
+from fpl.config.experiment import Experiment, thresholds
+from fpl.config.identity import recipe_digest
+from fpl.config.schema import RunConfig
+from fpl.errors import FplError
+from fpl.report.statistics import Spread, margin, paired, repetition, spread_within
+from fpl.report.tables import verdict
+from fpl.report.tables.entry import Entry, Grid, Line, Scale, State
+from fpl.report.tables.lookup import Lookup, Record, look_up, number
+from fpl.report.tables.verdict import Verdict
+from fpl.store.read import Results
+
+# Unlabeled images of one slot that a step brings an epoch further by, where it is not 1: AEL's loader walks through its
+# list two images at a time for every mixed one, CPS's reads each as the first of a pair.
+EPOCH_IMAGES = {"ael": 2}
+
+
+def build_grids(campaign: Campaign, results: Results | None) -> list[Grid]:
+    """The tables of a campaign, filled from the results.
+
+    Args:
+        campaign: The tables asked for; where only rows or columns were, the others still serve as baselines.
+        results: The store, or None where nothing has been run.
+
+    Raises:
+        FplError: A row of T settings that is `of` no row with T.
+    """
+    lookup, scale = look_up(results), Scale.of(campaign.scale)
+    used = {cell.name: cell.configs[0] for cells in campaign.tables.values() for cell in cells if cell.configs}
+    return [
+        build_grid(
+            campaign.tables[item.name], lookup, campaign.every, scale, show=campaign.cells[item.name], configs=used
+        )
+        for item in campaign.experiments
+    ]
+
+
+def build_grid(
+    cells: Sequence[Cell],
+    results: Results | Lookup | None,
+    experiments: Sequence[Experiment],
+    scale: Scale,
+    show: Sequence[Cell] | None = None,
+    configs: Mapping[str, RunConfig] | None = None,
+) -> Grid:
+    """One table, filled from the results: a pure function of its arguments.
+
+    Args:
+        cells: All cells of one table, row by row.
+        results: The store, or None where nothing has been run.
+        experiments: All tables: those of T settings name rows of others.
+        scale: The scale of the cells.
+        show: Cells whose rows and columns are shown; None for all.
+        configs: Cell name -> configuration, of other tables too: the T that is really used.
+
+    Returns:
+        The grid. Whether its metric's column exists in the store does not matter: what is not there is missing.
+
+    Raises:
+        FplError: A row of T settings that is `of` no row with T.
+    """
+    experiment = cells[0].experiment
+    lookup = results if isinstance(results, Lookup) else look_up(results)
+    repeated = _repeated(cells, lookup)
+    settings = _settings(cells, experiments, configs or {}) if experiment.table.metric == "threshold" else {}
+    entries = {cell.name: _entry(cell, lookup, settings.get(cell.name)) for cell in cells}
+    entries = {name: _compare(entry, entries, scale, repeated) for name, entry in entries.items()}
+    shown = {cell.name for cell in (cells if show is None else show)}
+    rows = {cell.row.key: cell.row for cell in cells if cell.name in shown}
+    columns = {cell.column.key: cell.column for cell in cells if cell.name in shown}
+    lines = tuple(
+        Line(row, tuple(entries[f"{experiment.name}.{row.key}.{key}"] for key in columns)) for row in rows.values()
+    )
+    seeds = tuple(sorted({config.seed for cell in cells for config in cell.configs}))
+    spread = _over_seeds(cells, lookup)
+    return Grid(experiment, scale, tuple(columns.values()), lines, seeds, repeated, spread, lookup, entries)
+
+
+def metric_column(cell: Cell) -> str:
+    """Column of `Results.runs` that a cell with configurations shows."""
+    selection = cell.experiment.table.selection
+    return f"miou_{cell.configs[0].eval.protocol}_{selection}"
+
+
+def measure(cell: Cell, record: Record) -> float | None:
+    """The cell's metric of one run; None where the run does not have it.
+
+    Seconds per epoch are the seconds of the training steps, validation left out, per pass over the unlabeled list. What
+    counts as a pass is what the released code of the method calls an epoch (`EPOCH_IMAGES`).
+    """
+    if cell.experiment.table.metric == "miou":
+        return number(record, metric_column(cell))
+    seconds, images = number(record, "train_seconds"), number(record, "unlabeled_images")
+    config = cell.configs[0]
+    seen = config.train.steps * config.data.unlabeled_batch * EPOCH_IMAGES.get(config.method.name, 1)
+    return seconds * images / seen if seconds is not None and images and seen else None
+
+
+def _entry(cell: Cell, lookup: Lookup, setting: float | None) -> Entry:
+    """A cell with its own numbers, not yet compared with anything."""
+    if setting is not None:
+        return Entry(cell, "setting", {0: setting})
+    if not cell.configs:
+        return _unrun(cell)
+    values: dict[int, float] = {}
+    records, gaps = [], []
+    for config, recipe in zip(cell.configs, cell.recipes, strict=True):
+        record = lookup.runs.get(recipe)
+        value = measure(cell, record) if record else None
+        if record and value is not None:
+            values[config.seed] = value
+            records.append(record)
+        elif record:
+            gaps.append(f"run {record['run_id']} has no such number")
+        else:
+            gaps.append(str(lookup.failures.get(recipe, "not yet run")))
+    failed = any(gap.startswith("failed") for gap in gaps)
+    state: State = "partial" if gaps and values else "measured" if values else "failed" if failed else "missing"
+    reason = "; ".join(dict.fromkeys(gaps))
+    if state == "partial":
+        reason = f"{len(values)} of {len(cell.configs)} seeds, the rest {reason}"
+    runs = tuple(str(record["run_id"]) for record in records)
+    return Entry(cell, state, values, runs, reason=reason, records=tuple(records))
+
+
+def _unrun(cell: Cell) -> Entry:
+    """A cell that is not to be run."""
+    if cell.row.role == "cited":
+        source = f", source: {cell.row.source}" if cell.row.source else ""
+        return Entry(cell, "cited" if cell.printed is not None else "dash", reason=f"cited{source}")
+    if cell.row.pending:
+        return Entry(cell, "pending", reason=f"pending: {cell.row.pending}")
+    return Entry(cell, "dash", reason=cell.why_not)
+
+
+def _compare(entry: Entry, entries: Mapping[str, Entry], scale: Scale, repeated: Spread | None) -> Entry:
+    """The entry with its arrow and verdict."""
+    cell = entry.cell
+    baseline = entries.get(f"{cell.experiment.name}.{cell.row.over}.{cell.column.key}")
+    if baseline is not None and entry.records and baseline.records:
+        gains = tuple(paired(entry.values, baseline.values))
+        entry = replace(entry, gains=gains, printed_gain=_gain(cell, baseline.cell))
+    return replace(entry, verdict=_judge(entry, scale, repeated))
+
+
+def _gain(cell: Cell, baseline: Cell) -> float | None:
+    return None if cell.printed is None or baseline.printed is None else cell.printed - baseline.printed
+
+
+def _judge(entry: Entry, scale: Scale, repeated: Spread | None) -> Verdict:
+    cell, ours, difference = entry.cell, entry.ours, entry.difference
+    if ours is None:
+        return verdict.not_run(entry.reason)
+    if entry.state == "setting":
+        return verdict.of_threshold(ours, cell.printed) if cell.printed is not None else Verdict()
+    # Seconds were measured on other hardware: only the direction of a difference can be the paper's.
+    if scale.comparable and cell.experiment.table.metric == "miou":
+        if difference is None:
+            return Verdict()
+        known = margin(list(entry.values.values()), repeated.std if repeated is not None else None)
+        return verdict.against_paper(difference, known, entry.measured)
+    return verdict.of_arrow(entry.arrow, cell.arrow)
+
+
+def _repeated(cells: Sequence[Cell], lookup: Lookup) -> Spread | None:
+    """Spread of one run repeated with the same seed; of the widest where the table's columns have several protocols."""
+    if cells[0].experiment.table.metric != "miou":
+        return None
+    columns = dict.fromkeys(metric_column(cell) for cell in cells if cell.configs)
+    found = [spread for name in columns if (spread := repetition(lookup.noise, name)) is not None]
+    return max(found, key=lambda spread: spread.std, default=None)
+
+
+def _over_seeds(cells: Sequence[Cell], lookup: Lookup) -> Spread | None:
+    """Spread over the seeds of one setting, of all seeds that the store has of it, asked for or not."""
+    if cells[0].experiment.table.metric != "miou":
+        return None
+    # Seeds of runs that an older version wrote may be missing.
+    stored = sorted({int(seed) for record in lookup.runs.values() if (seed := number(record, "seed")) is not None})
+    groups: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell.configs and len(stored) > 1:
+            first = cell.configs[0]
+            recipes = [
+                recipe_digest(first.model_copy(update={"seed": seed}).model_dump(mode="json")) for seed in stored
+            ]
+            values = [measure(cell, lookup.runs[recipe]) for recipe in recipes if recipe in lookup.runs]
+            groups[recipes[0]] = [value for value in values if value is not None]
+    return spread_within(groups.values())
+
+
+def _settings(
+    cells: Sequence[Cell], experiments: Sequence[Experiment], configs: Mapping[str, RunConfig]
+) -> dict[str, float]:
+    """T behind each cell of a table of T settings: of the configuration that is run, else of the other table's file."""
+    found: dict[str, float] = {}
+    for cell in cells:
+        if not cell.row.of or cell.row.role == "cited":
+            continue
+        table, _, row = cell.row.of.partition(".")
+        listed = thresholds(experiments, cell.row)
+        other = next(item for item in experiments if item.name == table)
+        number = _counterpart(cell, other)
+        config = configs.get(f"{table}.{row}.{other.columns[number].key}")
+        found[cell.name] = config.loss.threshold if config and config.loss.kind == "fpl" else listed[number]
+    return found
+
+
+def _counterpart(cell: Cell, other: Experiment) -> int:
+    """Number of the other table's column: the same place where both have as many columns, else the same key."""
+    own, theirs = ([column.key for column in item.columns] for item in (cell.experiment, other))
+    if len(own) == len(theirs):
+        return own.index(cell.column.key)
+    if cell.column.key not in theirs:
+        raise FplError(
+            f"{cell.name} is of {cell.row.of}, whose table has no column {cell.column.key}",
+            hint=f"its columns: {', '.join(theirs)}",
+        )
+    return theirs.index(cell.column.key)

@@ -1,0 +1,84 @@
+"""All tables in a few lines: what was run, and how FPL does against its baseline and against the controls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fpl.report.tables.entry import Grid, Scale
+from fpl.report.tables.head_to_head import Duel, duels
+from fpl.report.tables.lookup import number
+from fpl.store.read import Results
+from fpl.text import duration
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What stands at the top of a report.
+
+    Attributes:
+        scale: The scale of the runs.
+        wanted: Distinct runs behind the cells.
+        done: Those that are finished.
+        failed: Those that ended with an error.
+        pending: Cells whose method is not there yet.
+        train_seconds: Training time of the finished runs, added up.
+        duels: FPL against its baseline, the best control, and labeled images alone.
+        warnings: What a reader of the whole store should know.
+        wall_seconds: How long the command that ran them took; None if unknown.
+        notes: What else is to be said: rows that are left out.
+    """
+
+    scale: Scale
+    wanted: int
+    done: int
+    failed: int
+    pending: int
+    train_seconds: float
+    duels: tuple[Duel, ...]
+    warnings: tuple[str, ...] = ()
+    wall_seconds: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """The summary in sentences."""
+        return [self.runs_line, *(duel.line for duel in self.duels), *self.notes]
+
+    @property
+    def runs_line(self) -> str:
+        """How many runs there are."""
+        line = f"{self.done} of {self.wanted} runs done"
+        if self.failed:
+            line += f", {self.failed} failed"
+        line += f"; {duration(self.train_seconds)} of training in total"
+        if self.wall_seconds is not None:
+            line += f", {duration(self.wall_seconds)} on the clock"
+        if self.pending:
+            line += f"; {self.pending} cell{'s' if self.pending > 1 else ''} pending"
+        return line
+
+
+def summarize(grids: Sequence[Grid], results: Results | None, wall_seconds: float | None = None) -> Summary:
+    """Count runs and comparisons over tables of one scale.
+
+    Args:
+        grids: At least one.
+        results: The store they were filled from.
+        wall_seconds: How long the command that ran them took, if it says so.
+    """
+    entries = [entry for grid in grids for entry in grid.entries]
+    lookup = grids[0].lookup
+    recipes = {recipe for entry in entries for recipe in entry.cell.recipes}
+    runs = [lookup.runs[recipe] for recipe in recipes & lookup.runs.keys()]
+    return Summary(
+        grids[0].scale,
+        len(recipes),
+        len(runs),
+        len(recipes & lookup.failures.keys()),
+        sum(entry.state == "pending" for entry in entries),
+        sum(number(record, "train_seconds") or 0.0 for record in runs),
+        duels(grids),
+        tuple(results.warnings()) if results is not None else (),
+        wall_seconds,
+    )

@@ -1,0 +1,182 @@
+"""What Ray Tune tells its driver about trials, told on to a watcher, and the results of their jobs."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+
+from fpl.store.done import is_done
+from fpl.sweep.cluster import Cluster, Slots
+from fpl.sweep.job import Job, JobResult, Watcher, fail, finished
+from fpl.sweep.launch.group import release
+from fpl.sweep.launch.mailbox import times
+from fpl.sweep.places import Places
+from fpl.text import duration
+
+# Seconds without any news after which the user is told, and told again after twice as long: while no run has a process
+# or workers, and while runs are at work, which may validate and save only now and then.
+IDLE_SILENCE, BUSY_SILENCE = 120.0, 3600.0
+
+
+class TrialEvents(tune.Callback):  # type: ignore[misc]
+    """Tells the watcher what Tune tells, and keeps the results."""
+
+    def __init__(
+        self,
+        slots: Slots,
+        cluster: Cluster,
+        watcher: Watcher,
+        places: Places,
+        max_failures: int,
+        over: threading.Event | None = None,
+    ) -> None:
+        self.slots, self.cluster, self.watcher = slots, cluster, watcher
+        self.places, self.max_failures, self.over = places, max_failures, over
+        # Called when Tune has begun.
+        self.under_way: Callable[[], None] = lambda: None
+        # What the trials of a grid count.
+        self.jobs: list[Job] = []
+        self.begun: dict[str, Job] = {}
+        self.results: dict[str, JobResult] = {}
+        # Deaths of processes per run, and what is known about the last.
+        self.losses: Counter[str] = Counter()
+        self.reasons: dict[str, str] = {}
+        self._groups: dict[str, str] = {}
+        self._news, self._told = time.monotonic(), 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles it into a file that nobody reads
+
+    @property
+    def progress(self) -> int:
+        """Grows as long as anything happens."""
+        return len(self.results) + self.losses.total()
+
+    def _jobs(self, trial: Any) -> list[Job]:
+        config: dict[str, Any] = trial.config
+        return config["jobs"] if "jobs" in config else [self.jobs[config["index"]]]
+
+    def _job(self, trial: Any) -> Job:
+        """The job of a trial that is under way, or was the last."""
+        self._news, self._told = time.monotonic(), 0.0
+        jobs = self._jobs(trial)
+        return next((job for job in jobs if job.run_id not in self.results), jobs[-1])
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial has a process, and goes through its jobs from the first."""
+        for job in self._jobs(trial):
+            self.begun[job.run_id] = job
+            self.results.pop(job.run_id, None)
+        self.watcher.started(self._job(trial).run_id)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """One step of a trial: a report, the end, or new workers."""
+        job = self._job(trial)
+        if "placement_group" in result:
+            self._groups[trial.trial_id] = result["placement_group"]
+            if result["again"]:
+                self.watcher.note(f"{job.run_id}: its workers were lost; new ones continue from its checkpoint")
+                self.watcher.started(job.run_id)
+        elif "job" in result:
+            self._end(JobResult(**result["job"]))
+            if not result.get("done"):
+                self.watcher.started(self._job(trial).run_id)
+        else:
+            self.watcher.reported(job.run_id, result["step"], result["metrics"])
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial is over; without the end of its job, the scheduler stopped it."""
+        job = self._job(trial)
+        if job.run_id not in self.results:
+            self._end(JobResult(job.run_id, "stopped"))
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial's process died and will be replaced."""
+        job = self._lost(trial, trials)
+        self.watcher.note(f"{job.run_id}: its process died ({self.reasons[job.run_id]}); another will continue it")
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial's process died and Tune gave the trial up."""
+        self._lost(trial, trials)
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Tune is about to look around."""
+        self.under_way()
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Tune looked around; if there has been nothing to see for long, say so.
+
+        Raises:
+            KeyboardInterrupt: `over` is set.
+        """
+        if self.over is not None and self.over.is_set():
+            raise KeyboardInterrupt
+        silent = time.monotonic() - self._news
+        inline = self.slots.launcher == "inline"
+        at_work = sum(trial.status == "RUNNING" and (inline or trial.trial_id in self._groups) for trial in trials)
+        if silent < max(2 * self._told, BUSY_SILENCE if at_work else IDLE_SILENCE):
+            return
+        self._told = silent
+        free = ray.available_resources()
+        self.watcher.note(
+            f"no news for {duration(silent)}: {at_work} of {len(trials)} runs are at work; a run needs "
+            f"{self.slots.words()}, free are {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs of "
+            f"{self.cluster.describe()}; logs of the runs are in {self.places.out / 'logs'}"
+        )
+
+    def _end(self, result: JobResult) -> None:
+        self.results[result.run_id] = result
+        self.watcher.ended(result)
+
+    def _lost(self, trial: Any, trials: list[Any]) -> Job:
+        job = self._job(trial)
+        self.losses[job.run_id] += 1
+        self.reasons[job.run_id] = _reason(_error(trial))
+        # What the workers of a dead trial held would stay reserved until this process ends. A trial that was just
+        # handed a process of an earlier one has not said yet what that holds: then whatever no running trial holds.
+        running = {other.trial_id for other in trials if other.status == "RUNNING"}
+        own = [key for key in self._groups if key == trial.trial_id]
+        for key in own or [key for key in self._groups if key not in running]:
+            release(self._groups.pop(key))
+        return job
+
+    def give_up(self) -> None:
+        """After Tune: record jobs whose processes died too often; correct what a stop at the very end left open."""
+        for job in self.begun.values():
+            result = self.results.get(job.run_id)
+            if result is None and self.losses[job.run_id] > self.max_failures:
+                died = times("its process died", self.losses[job.run_id])
+                self._end(fail(job, f"{died}: {self.reasons[job.run_id]}"))
+            elif result is not None and result.status == "stopped" and is_done(job.places.out, job.run_id):
+                self.results[job.run_id] = finished(job)
+
+
+def _error(trial: Any) -> BaseException | None:
+    """The last error of a trial; Tune keeps it in a file only."""
+    path = trial.pickled_error_file
+    if path is None or not Path(path).exists():
+        return None
+    found: BaseException = pickle.loads(Path(path).read_bytes())
+    return found
+
+
+def _reason(error: BaseException | None) -> str:
+    """What Ray knows about the death of a process, in one line."""
+    text = str(error or "unknown")
+    if "OutOfMemory" in type(error).__name__ or "memory monitor" in text.lower():
+        return "the machine ran out of memory"
+    if isinstance(error, ray.exceptions.NodeDiedError) or "node died" in text.lower():
+        return "its node is gone"
+    if isinstance(error, ray.exceptions.RayActorError) and "creation task" not in text:
+        return "killed, or ended by an error outside of Python"
+    return text.strip().splitlines()[-1]

@@ -1,0 +1,313 @@
+"""Ray Tune schedules jobs, and the driver learns what happens to each.
+
+Tune's own state is written for people who look for it and never read: what is done stands in the store, and whoever
+calls again asks for what the store lacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import logging
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from fpl.errors import FplError
+from fpl.sweep.cluster import Cluster, Slots, absolute
+from fpl.sweep.job import Job, JobResult, Watcher
+from fpl.sweep.launch.gang import GangTrial
+from fpl.sweep.launch.inline import InlineTrial
+from fpl.sweep.launch.train import TrainTrial
+from fpl.sweep.launch.trial import JobTrial
+from fpl.sweep.launch.trial_events import TrialEvents
+from fpl.sweep.places import Places
+from fpl.sweep.session import environment
+
+TRIALS: dict[str, type[JobTrial]] = {"inline": InlineTrial, "gang": GangTrial, "train": TrainTrial}
+SETTINGS = {
+    # Per-trial files of Tune repeat what the store holds.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    # Not every result of a trial brings a metric.
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    # Ctrl-C is for the caller, who says how to continue. Tune's own handler would wait for every run's next report.
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # Tune's older reporters obey verbose=0; the newer ones print a table all the same.
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}
+_BEGINNING = threading.Lock()
+# Seconds for a thread to hand back its trials after Ctrl-C.
+HAND_BACK = 10.0
+# Tune wants to know how many trials a searcher will propose; ours says itself when there are no more.
+MANY = 10**6
+
+
+def run_on_ray(
+    jobs: list[Job],
+    slots: Slots,
+    cluster: Cluster,
+    watcher: Watcher,
+    *,
+    max_failures: int = 2,
+    concurrency: int | None = None,
+    scheduler: TrialScheduler | None = None,
+    over: threading.Event | None = None,
+) -> dict[str, JobResult]:
+    """Carry jobs out on a cluster.
+
+    Args:
+        jobs: The jobs, in the order in which they are begun; no two of one run.
+        slots: What each of them gets.
+        cluster: Where.
+        watcher: Told, in this process, what happens.
+        max_failures: How often a job is continued whose processes died before it is recorded as failed.
+        concurrency: Jobs at once; None: as many as fit.
+        scheduler: Decides at every report whether a job goes on; None lets all of them. Results hold `step` and, from
+            the first validation on, `miou` in percent.
+        over: Set by another thread: as if the user had stopped it.
+
+    Returns:
+        The result of every job, by run id.
+
+    Raises:
+        FplError: The cluster has no room for a single job, or its nodes do not see the folders.
+        KeyboardInterrupt: The user stopped it. Every run has its last checkpoint; leaving the session ends them.
+    """
+    if not jobs:
+        return {}
+    places = absolute(jobs[0].places)
+    jobs = [dataclasses.replace(job, places=absolute(job.places)) for job in jobs]
+    cluster.check(slots, places)
+    events = TrialEvents(slots, cluster, watcher, places, max_failures, over)
+    with _session(places) as folder:
+        # A trial whose process dies between two jobs is given up by Tune before the second has begun.
+        while left := [job for job in jobs if job.run_id not in events.results]:
+            known = events.progress
+            events.jobs = left
+            at_once = min(len(left), concurrency or len(left))
+            space = {"param_space": {"index": tune.grid_search(list(range(len(left))))}}
+            _fit(events, folder, at_once, scheduler, space)
+            events.give_up()
+            if known == events.progress:
+                raise FplError(f"Ray Tune ended without {len(left)} of {len(jobs)} runs", where=str(folder))
+    _tidy(folder, events)
+    return events.results
+
+
+def run_side_by_side(
+    batches: Sequence[tuple[list[Job], Slots]], cluster: Cluster, watcher: Watcher, **limits: Any
+) -> dict[str, JobResult]:
+    """Carry out batches of jobs at the same time, all but the first in threads of their own.
+
+    Args:
+        batches: Jobs and what each of them gets. What Ray sets aside for them must fit together.
+        cluster: Where.
+        watcher: Told what happens, by one thread at a time.
+        limits: See `run_on_ray`.
+
+    Returns:
+        The result of every job, by run id.
+
+    Raises:
+        FplError: As `run_on_ray`, once the other batches are over.
+        KeyboardInterrupt: As `run_on_ray`; the other batches have been left, too.
+    """
+    one_at_a_time, over = _OneAtATime(watcher), threading.Event()
+    results: dict[str, JobResult] = {}
+    errors: list[BaseException] = []
+
+    def carry_out(jobs: list[Job], slots: Slots) -> None:
+        try:
+            results.update(run_on_ray(jobs, slots, cluster, one_at_a_time, over=over, **limits))
+        except BaseException as error:  # whatever it is, the caller must hear of it
+            errors.append(error)
+
+    # Held around all of them: each puts back what it finds, and they end in any order.
+    with environment(SETTINGS), _only_what_matters():
+        threads = [threading.Thread(target=carry_out, args=batch, name="batch", daemon=True) for batch in batches[1:]]
+        for thread in threads:
+            thread.start()
+        try:
+            results |= run_on_ray(*batches[0], cluster, one_at_a_time, **limits)
+            for thread in threads:
+                thread.join()
+        except BaseException:
+            # The end of the session would look to them like the death of their processes, which they would record.
+            over.set()
+            for thread in threads:
+                thread.join(HAND_BACK)
+            raise
+    if errors:
+        raise errors[0]
+    return results
+
+
+class _OneAtATime:
+    """A watcher that several threads may tell."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher, self._lock = watcher, threading.Lock()
+
+    def started(self, run_id: str) -> None:
+        with self._lock:
+            self._watcher.started(run_id)
+
+    def reported(self, run_id: str, step: int, metrics: dict[str, float]) -> None:
+        with self._lock:
+            self._watcher.reported(run_id, step, metrics)
+
+    def ended(self, result: JobResult) -> None:
+        with self._lock:
+            self._watcher.ended(result)
+
+    def note(self, text: str) -> None:
+        with self._lock:
+            self._watcher.note(text)
+
+
+def search_on_ray(
+    searcher: Searcher,
+    scheduler: TrialScheduler,
+    slots: Slots,
+    cluster: Cluster,
+    places: Places,
+    watcher: Watcher,
+    *,
+    take_up: Callable[[], bool],
+    max_failures: int = 2,
+    concurrency: int | None = None,
+) -> None:
+    """Carry out what a searcher proposes, until it has no more.
+
+    Args:
+        searcher: Gives the configuration of a trial: `jobs`, a list of `Job`.
+        scheduler: Decides at every report whether a trial goes on; results hold `run_id`, `step` and `metrics`.
+        slots: What each run gets.
+        cluster: Where.
+        places: Folders.
+        watcher: Told, in this process, what happens to the runs.
+        take_up: After Tune has ended: whether the searcher has trials left that lost their process.
+        max_failures: How often a run is continued whose processes died before it is recorded as failed.
+        concurrency: Trials at once; None: as many as fit.
+
+    Raises:
+        FplError: The cluster has no room for a single run, or its nodes do not see the folders.
+    """
+    places = absolute(places)
+    cluster.check(slots, places)
+    events = TrialEvents(slots, cluster, watcher, places, max_failures)
+    with _session(places) as folder:
+        again = True
+        while again:
+            known = events.progress
+            how = {"search_alg": searcher, "num_samples": MANY}
+            _fit(events, folder, concurrency or MANY, scheduler, {}, how)
+            events.give_up()
+            again = take_up() and events.progress > known
+    _tidy(folder, events)
+
+
+@contextlib.contextmanager
+def _session(places: Places) -> Iterator[Path]:
+    """Settings of Tune, and a folder for its own files."""
+    name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-{secrets.token_hex(2)}"
+    folder = places.out / "ray" / name
+    with environment(SETTINGS), _only_what_matters():
+        yield folder
+
+
+def _tidy(folder: Path, events: TrialEvents) -> None:
+    """Remove Tune's files, unless something failed that they may explain."""
+    if all(result.status != "failed" for result in events.results.values()):
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # what earlier calls left there stays
+            folder.parent.rmdir()
+
+
+def _fit(
+    events: TrialEvents,
+    folder: Path,
+    at_once: int,
+    scheduler: TrialScheduler | None,
+    space: Mapping[str, Any],
+    how: Mapping[str, Any] | None = None,
+) -> None:
+    """Let Tune go through the jobs of a grid, or through what a searcher proposes."""
+    slots, max_failures = events.slots, events.max_failures
+    trial = tune.with_parameters(
+        TRIALS[slots.launcher], jobs=events.jobs, slots=slots, attempts=max_failures + 1, folder=folder / "groups"
+    )
+    if slots.launcher == "inline":
+        bundle: dict[str, float] = {"CPU": slots.cpus_per_worker, "GPU": slots.gpus_per_worker}
+    else:
+        # The workers hold the CPUs; a trial that held even a part of one could keep them from starting. It has to hold
+        # something: a byte of memory.
+        bundle = {"memory": 1}
+    held = tune.PlacementGroupFactory([{name: number for name, number in bundle.items() if number}])
+    tuner = tune.Tuner(
+        tune.with_resources(trial, held),
+        **space,
+        tune_config=tune.TuneConfig(
+            **(how or {}),
+            scheduler=scheduler or FIFOScheduler(),
+            max_concurrent_trials=min(events.cluster.concurrency(slots), at_once),
+            # A process that has used a GPU is not handed on: an error there may have broken it for good.
+            reuse_actors=slots.launcher != "inline" or not slots.gpus_per_worker,
+            trial_name_creator=lambda trial: f"run_{trial.trial_id}",
+            trial_dirname_creator=lambda trial: str(trial.trial_id),
+        ),
+        run_config=tune.RunConfig(
+            name=f"tune-{time.time_ns()}",
+            storage_path=str(folder),
+            callbacks=[events],
+            verbose=0,
+            failure_config=tune.FailureConfig(max_failures=max_failures),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+        ),
+    )
+    with _alone_at_first(events):
+        tuner.fit()
+
+
+@contextlib.contextmanager
+def _alone_at_first(events: TrialEvents) -> Iterator[None]:
+    """Until Tune is under way no other thread may begin with it: its registry of trainables bears one at a time."""
+    with contextlib.ExitStack() as held:
+        held.enter_context(_BEGINNING)
+        events.under_way = held.close
+        yield
+
+
+@contextlib.contextmanager
+def _only_what_matters() -> Iterator[None]:
+    """Silence Tune where it says what is known or told better elsewhere."""
+    levels: Mapping[str, int] = {
+        # Complains about the missing per-trial files.
+        "ray.tune.analysis.experiment_analysis": logging.ERROR,
+        # `TrialEvents` tells how jobs fail, with their logs; and when there is no room.
+        "ray.tune.execution.tune_controller": logging.CRITICAL,
+        "ray.tune.tune": logging.CRITICAL,
+        "ray.tune.execution.insufficient_resources_manager": logging.ERROR,
+        # How fast or how often Tune writes its own state, which nobody reads.
+        "ray.tune.execution.experiment_state": logging.ERROR,
+        "ray.tune.utils.util": logging.ERROR,
+    }
+    before = {name: logging.getLogger(name).level for name in levels}
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

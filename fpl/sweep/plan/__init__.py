@@ -1,0 +1,1 @@
+"""What is needed and what it costs, before anything starts."""

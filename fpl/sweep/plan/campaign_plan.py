@@ -1,0 +1,256 @@
+"""What a campaign needs: which runs are done, failed, blocked or missing, and what those to come will cost.
+
+Imports neither torch nor Ray: a plan takes about a second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fpl.config.campaign import Campaign
+from fpl.config.cells import Cell
+from fpl.config.checks import warnings_of, worker_problem
+from fpl.config.schema import RunConfig
+from fpl.store.schema import FAILURES, RUNS
+from fpl.sweep.places import Places
+from fpl.sweep.plan.capacity import Capacity, Layout, makespan
+from fpl.sweep.plan.cost import kept_bytes, running_bytes
+from fpl.sweep.plan.needs import Needs
+from fpl.sweep.plan.speed import CPU_CORE, V100, CostModel, read_calibration
+from fpl.sweep.plan.wanted import Wanted, distinct_runs
+
+# Seconds, measured on two cores: Ray's own start, and what each launcher spends on a run besides training it (inputs,
+# network, store; for `train` a fresh group of processes) and once before its first run.
+RAY_START = 4.0
+RUN_START = {"local": 0.3, "inline": 0.3, "gang": 0.3, "train": 20.0}
+LAUNCHER_START = {"local": 0.0, "inline": 5.0, "gang": 20.0, "train": 0.0}
+
+
+@dataclass(frozen=True)
+class TableCount:
+    """One table of the plan.
+
+    Attributes:
+        name: What commands call it.
+        printed: Cells with a number in the paper.
+        measured: Cells that runs measure, the suite's own controls among them.
+        others: Reason -> cells that are not run.
+        pending: Reason -> rows that wait for a method.
+        recipes: Distinct runs it needs.
+    """
+
+    name: str
+    printed: int
+    measured: int
+    others: Mapping[str, int]
+    pending: Mapping[str, list[str]]
+    recipes: frozenset[str]
+
+
+@dataclass
+class Plan:
+    """The runs of a campaign, each in exactly one list.
+
+    Attributes:
+        campaign: The cells.
+        wanted: All distinct runs.
+        done: In the store.
+        missing: Ready to be trained.
+        failed: Ended with an error, with the reason; ready to be tried again.
+        blocked: Cannot start, with the reasons and their remedies.
+        obstacles: Each of these reasons and how many runs it blocks; a run may have several.
+        to_make: Kind -> names of inputs that are not there and `fpl reproduce` makes before it trains.
+        to_download: Networks whose weights are not there and are downloaded when the first run starts.
+        capacity: What there is for runs; None where Ray will say so at start.
+        launch: How runs are launched: keys of `fpl.sweep.execution.Execution`.
+        gpu_model: Cost of runs on GPUs.
+        cpu_model: Cost of runs on CPU cores.
+    """
+
+    campaign: Campaign
+    wanted: list[Wanted]
+    capacity: Capacity | None
+    launch: Mapping[str, Any]
+    gpu_model: CostModel
+    cpu_model: CostModel
+    done: list[Wanted] = field(default_factory=list)
+    missing: list[Wanted] = field(default_factory=list)
+    failed: list[tuple[Wanted, str]] = field(default_factory=list)
+    blocked: list[tuple[Wanted, str]] = field(default_factory=list)
+    obstacles: Counter[str] = field(default_factory=Counter)
+    to_make: dict[str, list[str]] = field(default_factory=dict)
+    to_download: list[str] = field(default_factory=list)
+
+    @property
+    def ready(self) -> list[Wanted]:
+        """Runs that could start: missing and failed ones."""
+        return [*self.missing, *(run for run, _ in self.failed)]
+
+    @property
+    def to_come(self) -> list[Wanted]:
+        """Runs that are not done, blocked ones among them."""
+        return [*self.ready, *(run for run, _ in self.blocked)]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is allowed in the runs to come but rarely meant, each once with the number of runs."""
+        found = Counter(warning for run in self.to_come for warning in warnings_of(run.config))
+        return [f"warning: {count} run{'s' * (count > 1)}: {warning}" for warning, count in found.items()]
+
+    def layout(self, run: Wanted) -> Layout:
+        """How a run is laid out."""
+        return Layout.of(self.launch, run.gang)
+
+    def model(self, run: Wanted) -> CostModel:
+        """The cost model of the device that a run uses."""
+        return self.gpu_model if self.layout(run).on_gpu else self.cpu_model
+
+    def seconds(self, run: Wanted) -> float:
+        """Expected wall time of a run, from its start to its row in the store."""
+        layout = self.layout(run)
+        return self.model(run).run_seconds(run.config, layout.workers) + RUN_START[layout.launcher]
+
+    def device_hours(self, runs: Iterable[Wanted]) -> tuple[float, float]:
+        """GPU-hours and CPU-core-hours of runs; a run on GPUs counts as GPU-hours alone."""
+        gpu = cpu = 0.0
+        for run in runs:
+            layout = self.layout(run)
+            hours = self.seconds(run) * layout.workers / 3600
+            if layout.on_gpu:
+                gpu += hours * layout.gpus_per_worker
+            else:
+                cpu += hours * (layout.cpus_per_worker or 1.0)
+        return gpu, cpu
+
+    def wall_seconds(self) -> float | None:
+        """Expected wall time of what is ready, in the order of `fpl reproduce`; None without a known capacity."""
+        if self.capacity is None or not self.ready:
+            return None
+        total = 0.0 if self.launch.get("local") else RAY_START
+        beside: list[float] = []
+        for gang in (True, False):
+            runs = [run for run in self.ready if run.gang == gang]
+            if not runs:
+                continue
+            layout = self.layout(runs[0])
+            start, seconds = LAUNCHER_START[layout.launcher], [self.seconds(run) for run in runs]
+            if layout.beside and any(not run.gang for run in self.ready):
+                # Each of its workers is one more that the cores have to do.
+                beside = [start + sum(seconds)] * layout.workers
+            else:
+                total += start + makespan([*seconds, *beside], layout.slots(self.capacity))
+        return total
+
+    def disk_bytes(self) -> tuple[int, int]:
+        """Disk for the runs to come: what stays, and what those running at once need besides (one of each kind)."""
+        kept = sum(kept_bytes(run.config) for run in self.to_come)
+        sizes = [running_bytes(run.config) for run in self.to_come]
+        at_once = 1
+        if self.capacity is not None and self.ready:
+            at_once = max(self.layout(run).slots(self.capacity) for run in self.ready)
+        return kept, sum(sorted(sizes, reverse=True)[:at_once])
+
+    @cached_property
+    def tables(self) -> list[TableCount]:
+        """The tables, in the paper's order."""
+        return [_count(name, cells) for name, cells in self.campaign.cells.items()]
+
+    @property
+    def cells_served(self) -> int:
+        """Cells that the distinct runs measure."""
+        return sum(bool(cell.configs) for cell in self.campaign.all_cells)
+
+
+def make_plan(
+    campaign: Campaign,
+    places: Places,
+    capacity: Capacity | None = None,
+    launch: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Sort the distinct runs of a campaign by what can be done about them.
+
+    Args:
+        campaign: The cells.
+        folders: Where the store, the data sets, the split lists and the pretrained weights are.
+        capacity: What there is for runs; None leaves the question to Ray, and blocks no run for it.
+        launch: How runs are launched; None: the scale's `[launch]`.
+
+    Raises:
+        FplError: A damaged store or calibration, or a method of unknown cost.
+    """
+    launch = campaign.scale.launch if launch is None else launch
+    wanted = distinct_runs(campaign.all_cells, campaign.scale.launch, campaign.pictured)
+    plan = Plan(campaign, wanted, capacity, launch, *cost_models(places, capacity, launch))
+    done, failed = recorded(places)
+    needs = Needs(places)
+    for run in wanted:
+        if run.recipe in done:
+            plan.done.append(run)
+            continue
+        problems = [*needs.lacking(run.config), *misfits(run.config, plan.layout(run), capacity)]
+        if problems:
+            plan.blocked.append((run, "; ".join(problems)))
+            plan.obstacles.update(problems)
+        elif run.recipe in failed:
+            plan.failed.append((run, failed[run.recipe]))
+        else:
+            plan.missing.append(run)
+    plan.to_make, plan.to_download = needs.to_make, needs.to_download
+    return plan
+
+
+def cost_models(places: Places, capacity: Capacity | None, launch: Mapping[str, Any]) -> tuple[CostModel, CostModel]:
+    """Cost models of GPUs and of CPU cores, with the store's calibration where it is of the device at hand."""
+    gpus = cpus = read_calibration(places.out)
+    if capacity is not None:
+        gpus = [entry for entry in gpus if entry.device == capacity.gpu_name]
+        cpus = [entry for entry in cpus if entry.device == capacity.cpu_name]
+    # Of a cluster that is not asked yet, the devices are unknown: its calibration was made there or it is of no use.
+    gpus = [entry for entry in gpus if entry.on_gpu]
+    cpus = [entry for entry in cpus if not entry.on_gpu and entry.threads == int(launch.get("threads", 1))]
+    return CostModel(V100, tuple(gpus)), CostModel(CPU_CORE, tuple(cpus))
+
+
+def recorded(places: Places) -> tuple[set[str], dict[str, str]]:
+    """Recipes that are done, and those that failed with their reason."""
+    if not any(any((places.out / table).glob("[!.]*.parquet")) for table in (RUNS, FAILURES)):
+        return set(), {}
+    # Only now: pandas is half of the time that a plan takes.
+    from fpl.store.read import Results
+
+    results = Results(places.out)
+    failures = results.failures
+    reasons = zip(failures["recipe"], failures["reason"], failures["log"], strict=True)
+    failed = {recipe: f"{reason} (log: {log})" if log else reason for recipe, reason, log in reasons}
+    return set(results.runs["recipe"]), failed
+
+
+def misfits(config: RunConfig, layout: Layout, capacity: Capacity | None) -> list[str]:
+    """Why a run fits neither its workers nor the machine, with the remedy behind an arrow; empty if it does."""
+    found = []
+    if problem := worker_problem(config, layout.workers):
+        found.append(f"{problem} -> --workers")
+    if capacity is not None and (shortage := layout.shortage(capacity)):
+        found.append(shortage)
+    return found
+
+
+def _count(name: str, cells: list[Cell]) -> TableCount:
+    pending: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.row.pending and cell.row.role != "cited":
+            rows = pending.setdefault(cell.row.pending, [])
+            if cell.row.key not in rows:
+                rows.append(cell.row.key)
+    return TableCount(
+        name,
+        printed=sum(cell.printed is not None for cell in cells),
+        measured=sum(bool(cell.configs) for cell in cells),
+        others=Counter(cell.why_not for cell in cells if cell.why_not),
+        pending=pending,
+        recipes=frozenset(recipe for cell in cells for recipe in cell.recipes),
+    )

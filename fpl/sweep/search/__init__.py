@@ -1,0 +1,1 @@
+"""Searches: which trial is next, when one ends early, and what they may spend."""

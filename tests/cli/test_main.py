@@ -1,0 +1,179 @@
+"""The command line as its user meets it: what it prints, its exit codes, and how fast it answers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import fpl
+from fpl.cli import main as cli
+from fpl.sweep.places import Places
+
+
+def call(
+    *arguments: str | Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, str, str]:
+    """Run `fpl ARGUMENTS` in this process: exit code, stdout, stderr."""
+    monkeypatch.setattr(sys, "argv", ["fpl", *map(str, arguments)])
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.fixture
+def fpl_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    for name in ("FPL_DATA", "FPL_SPLITS", "FPL_WEIGHTS", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    # A terminal's width must not wrap paths.
+    monkeypatch.setenv("COLUMNS", "300")
+    return lambda *arguments: call(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+
+
+def folders(places: Places) -> list[str]:
+    return ["--data-root", str(places.data_root), "--splits", str(places.splits_root), "--out", str(places.out)]
+
+
+def test_train_eval_predict_results(run_file: Path, places: Places, fpl_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = fpl_command("train", run_file, *folders(places), "--threads", "1", "--tensorboard")
+    assert code == 0, err
+    assert "3 labeled + 9 unlabeled images of synthetic_city" in out
+    assert "miou_whole_last" in out and "a constant prediction" in out
+    assert "step 6/6  mIoU" in err
+    assert list((places.out / "tensorboard").rglob("events*"))
+    run_id = fpl.load_results(places.out).runs["run_id"].item()
+
+    again = fpl_command("train", run_file, *folders(places))
+    assert again[0] == 0 and "is done" in again[1]
+
+    where = ["--out", str(places.out)]
+    common = [*where, "--data-root", str(places.data_root)]
+    code, out, _ = fpl_command("eval", run_id[:20], *common, "--choice", "last", "--csv", tmp_path / "iou.csv")
+    stored = fpl.load_results(places.out)
+    assert code == 0 and f"mIoU {stored.runs['miou_whole_last'].item():.2f} %" in out
+    iou = pd.read_csv(tmp_path / "iou.csv").set_index("class")["iou"]
+    expected = stored.classes.query("choice == 'last'").set_index("class_name")["iou"]
+    pd.testing.assert_series_equal(iou, expected, check_names=False)
+
+    images = places.data_root / "synthetic_city" / "leftImg8bit" / "val"
+    code, out, _ = fpl_command("predict", run_id, images, tmp_path / "seen", *where)
+    assert code == 0 and "3 class maps" in out
+    source = sorted(images.rglob("*.png"))[0]
+    name = source.relative_to(images).with_suffix("")
+    classes = Image.open(tmp_path / "seen" / f"{name}.png")
+    assert classes.mode == "P" and classes.size == Image.open(source).size
+    assert int(np.array(classes).max()) < 19
+    assert (tmp_path / "seen" / f"{name}_overlay.png").exists() and (tmp_path / "seen" / "legend.png").exists()
+
+    code, out, _ = fpl_command("results", *where)
+    assert code == 0 and run_id in out and "1 of 1 runs" in out
+    code, out, _ = fpl_command("results", *where, "--query", "seed == 1")
+    assert code == 0 and run_id not in out and "0 of 1 runs" in out
+
+
+def test_user_errors_have_no_traceback(run_file: Path, places: Places, fpl_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    cases = [
+        (["train", tmp_path / "none.toml"], "cannot read"),
+        (["train", run_file, "loss.treshold=0.9"], "did you mean loss.threshold?"),
+        (
+            ["train", run_file, "data.split.fraction=1/32", *folders(places)],
+            "fpl splits make synthetic_city --fraction 1/32",
+        ),
+        (["train", run_file, *folders(places), "--device", "abacus"], "is no device"),
+        (["train", run_file, *folders(places), "--data-root", tmp_path], "fpl data draw synthetic_city"),
+        (["eval", "camvid", "--out", places.out], "no run 'camvid'"),
+        (["predict", "x", tmp_path / "none", tmp_path / "to", "--out", places.out], "no run 'x'"),
+        (["results", "--out", tmp_path / "none"], "no such folder"),
+        (["splits", "make", "camvd", "--fraction", "1/8"], "camvid"),
+    ]
+    for arguments, expected in cases:
+        code, _, err = fpl_command(*arguments)
+        assert code == 2, (arguments, err)
+        assert expected in err and "Traceback" not in err, err
+        assert err.startswith("error: ")
+
+
+def test_predict_refuses_bad_folders(run_file: Path, places: Places, fpl_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    fpl_command("train", run_file, *folders(places), "train.steps=1", "train.evaluate_every=1")
+    (weights,) = places.out.rglob("last.pt")
+    empty, mixed = tmp_path / "empty", tmp_path / "mixed"
+    empty.mkdir()
+    mixed.mkdir()
+    for name in ("a.png", "a.jpg"):
+        Image.new("RGB", (40, 40)).save(mixed / name)
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    for images, to, expected in [
+        (empty, tmp_path / "to", "no image in this folder"),
+        (mixed, tmp_path / "to", "two images are called a"),
+        (mixed, mixed / "to", "would lie among the images"),
+        (tmp_path / "nowhere", tmp_path / "to", "no such folder or image"),
+        (tmp_path / "broken.png", tmp_path / "to", "broken.png"),
+    ]:
+        code, _, err = fpl_command("predict", weights, images, to)
+        assert code == 2 and expected in err, err
+    damaged = tmp_path / "damaged.pt"
+    damaged.write_bytes(weights.read_bytes()[:1000])
+    code, _, err = fpl_command("predict", damaged, mixed, tmp_path / "to")
+    assert code == 2 and "cannot be read" in err
+
+
+def test_override_without_effect_is_said(run_file: Path, places: Places, fpl_command) -> None:  # type: ignore[no-untyped-def]
+    short = ["train.steps=1", "train.evaluate_every=1", "loss.kind=ce", "loss.threshold=0.5"]
+    code, _, err = fpl_command("train", run_file, *folders(places), *short)
+    assert code == 0 and "loss.threshold = 0.5 has no effect" in err
+
+
+def test_ctrl_c_says_how_to_go_on(run_file: Path, places: Places, fpl_command, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fpl.sweep.local.run_local", interrupted)
+    code, _, err = fpl_command("train", run_file, *folders(places))
+    assert code == 130 and "the same command continues from the last checkpoint" in err
+
+
+def test_doctor_says_what_is_there_and_what_to_do(places: Places, fpl_command) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = fpl_command("doctor", *folders(places)[:4])
+    assert code == 0
+    assert f"fpl {fpl.__version__}" in out and "torch " in out
+    assert "+ synthetic_city: 12 train, 3 val images" in out and "every-nth/1-4" in out
+    assert "- camvid: " in out and "- resnet50: " in out
+    for line in out.splitlines():
+        if line.startswith("  - "):
+            assert "->" in line or "no GPU" in line, line
+
+
+def test_draw_and_split_from_nothing(fpl_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    data, splits = tmp_path / "data", tmp_path / "splits"
+    code, out, err = fpl_command(
+        "data", "draw", "synthetic_city", "--data-root", data, "--train", "8", "--validation", "2"
+    )
+    assert code == 0 and "8 training and 2 validation images" in out, err
+    code, out, _ = fpl_command(
+        *("splits", "make", "synthetic_city", "--fraction", "1/4", "--data-root", data, "--splits", splits)
+    )
+    assert code == 0 and "2 labeled" in out and "6 unlabeled" in out
+    assert (splits / "synthetic_city" / "every-nth" / "1-4" / "labeled.txt").exists()
+
+
+def test_version(fpl_command) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = fpl_command("--version")
+    assert code == 0 and fpl.__version__ in out
+
+
+def test_module_and_script_answer() -> None:
+    environment = os.environ | {"COLUMNS": "120"}
+    shown = subprocess.run([sys.executable, "-m", "fpl", "--help"], capture_output=True, text=True, env=environment)
+    assert shown.returncode == 0
+    for command in ("train", "eval", "predict", "results", "doctor", "data", "splits"):
+        assert command in shown.stdout

@@ -1,0 +1,67 @@
+"""Seconds of an amount of work, assumed and calibrated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fpl.config.compose import validate
+from fpl.config.schema import RunConfig
+from fpl.errors import FplError
+from fpl.sweep.plan.cost import Work, step_key, step_work
+from fpl.sweep.plan.speed import CPU_CORE, CostModel, Measured, Speed, read_calibration, write_calibration
+
+SPEED = Speed("for tests", per_call=0.5, per_gflop=2.0, per_gigabyte=10.0, per_image=1.0, per_shared_call=0.25)
+
+
+def changed(config: RunConfig, **sections: dict[str, object]) -> RunConfig:
+    tree = config.model_dump(mode="json")
+    for section, values in sections.items():
+        tree[section] = values if section == "method" else tree[section] | values
+    return validate(tree)
+
+
+def test_seconds_by_hand() -> None:
+    work = Work(calls=4, gflop=3, gigabytes=0.2, images=6)
+    assert SPEED.seconds(work) == pytest.approx(4 * 0.5 + 3 * 2 + 0.2 * 10 + 6)
+    # Three workers make all calls, wait for each other, and share the rest.
+    assert SPEED.seconds(work, workers=3) == pytest.approx(4 * 0.75 + (6 + 2 + 6) / 3)
+
+
+def measured(config: RunConfig, ratio: float, device: str = "here") -> Measured:
+    work = replace(step_work(config), images=0.0)
+    return Measured(device, False, 1, step_key(config), 4, 4, 5, ratio * CPU_CORE.seconds(work), work)
+
+
+def test_calibration_scales_what_was_counted(config: RunConfig) -> None:
+    plain = CostModel(CPU_CORE)
+    assert plain.step_seconds(config) == pytest.approx(CPU_CORE.seconds(step_work(config)))
+    assert plain.source.startswith("assumed: ")
+    ce = changed(config, loss={"kind": "ce"})
+    supervised = changed(config, method={"name": "supervised"})
+    unseen = changed(config, model={"tiny_depth": 2})
+    model = CostModel(CPU_CORE, (measured(config, 2.0), measured(ce, 3.0), measured(supervised, 10.0)))
+    assert model.source == "measured on here, 3 kinds of steps"
+    reading = CPU_CORE.per_image * step_work(config).images
+    for each, ratio in ((config, 2.0), (ce, 3.0), (unseen, 3.0)):
+        expected = ratio * (plain.step_seconds(each) - reading) + reading
+        assert model.step_seconds(each) == pytest.approx(expected)
+    # A measurement on half of the batch says as much about the whole one.
+    half = changed(config, data={"labeled_batch": 2, "unlabeled_batch": 2, "groups": 2})
+    assert CostModel(CPU_CORE, (measured(half, 2.0),)).step_seconds(config) == pytest.approx(model.step_seconds(config))
+
+
+def test_calibration_survives_the_file(config: RunConfig, tmp_path: Path) -> None:
+    assert read_calibration(tmp_path) == []
+    ce = changed(config, loss={"kind": "ce"})
+    first = [measured(config, 2.0), measured(ce, 2.0), measured(config, 4.0, device="elsewhere")]
+    write_calibration(tmp_path, first)
+    assert read_calibration(tmp_path) == first
+    again = measured(config, 3.0)
+    path = write_calibration(tmp_path, [again])
+    assert read_calibration(tmp_path) == [*first[1:], again]
+    path.write_bytes(b"PAR1")
+    with pytest.raises(FplError, match="no calibration"):
+        read_calibration(tmp_path)

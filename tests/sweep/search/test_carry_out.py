@@ -1,0 +1,419 @@
+"""What is tried next, what is kept of it, and what is stopped: without Ray's processes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import optuna
+import pytest
+
+from fpl.config.search import Value
+from fpl.config.study import Study, load_studies
+from fpl.errors import FplError
+from fpl.store.as_optuna import as_optuna
+from fpl.store.trials import TrialRow, read_trials, write_trial
+from fpl.store.write import write_run
+from fpl.sweep.job import JobResult
+from fpl.sweep.search.budget import Budget
+from fpl.sweep.search.sampling import study_before
+from fpl.sweep.search.stopping import EarlyStopping, make_rule
+from fpl.sweep.search.trials import Book
+from tests.sweep.search_world import Jobs, tiny_study, write_experiments
+
+TRIALS = Budget("trials", 30, "trials")
+METRIC = "miou_whole_best"
+
+
+def ask(study: Study) -> Any:
+    def answer(rows: list[TrialRow], number: int, wanted: Mapping[str, Value] | None, attempt: int) -> dict[str, Value]:
+        return study.suggest(study_before(study, rows, number, wanted, attempt).ask())
+
+    return answer
+
+
+def book_of(study: Study, out: Path, budget: Budget = TRIALS, **more: Any) -> Book:
+    return Book(study, out, budget, Jobs(study, out), **{"devices": 1.0, "trial_hours": 1.0} | more)
+
+
+def finish(book: Book, number: int, score: float | None) -> None:
+    """Report twice and end, as a run does whose scores are these; None: it fails."""
+    for run_id in book.running[number].row.run_ids:
+        book.started(run_id)
+        if score is None:
+            book.run_ended(JobResult(run_id, "failed", "the loss is not finite"))
+            break
+        book.report(run_id, 2, {"miou": score - 1})
+        book.report(run_id, 4, {"miou": score})
+        book.run_ended(JobResult(run_id, "done", metrics={METRIC: score, "train_seconds": 3600.0}))
+    book.end(number)
+
+
+def truth(params: Mapping[str, Value]) -> float:
+    """A landscape with its peak at n-1, T = 0.7."""
+    if "loss.threshold" not in params:
+        return 30.0 + float(params.get("loss.fixed_k", 0))
+    return 50.0 - 100.0 * (float(params["loss.threshold"]) - 0.7) ** 2
+
+
+def go(study: Study, out: Path, trials: int, **more: Any) -> Book:
+    book = book_of(study, out, Budget("trials", trials, "trials"), **more)
+    while True:
+        try:
+            proposal = book.next(ask(study))
+        except StopIteration:
+            return book
+        assert proposal is not None
+        finish(book, proposal.row.number, truth(proposal.row.params))
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "gp"])
+def test_the_same_seed_gives_the_same_trials_and_another_seed_others(tmp_path: Path, sampler: str) -> None:
+    first, again, other = (
+        [row.params for row in go(tiny_study(tmp_path, sampler=sampler, seed=seed), tmp_path / name, 14).rows]
+        for seed, name in ((3, "a"), (3, "b"), (4, "c"))
+    )
+    assert first == again
+    assert first[:2] == other[:2]  # the paper's settings
+    assert not [params for params in first[2:] if params in other[2:] and "loss.threshold" in params]
+    assert len({str(params) for params in first if "loss.threshold" in params}) > 5
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_a_search_cut_off_anywhere_proposes_what_the_whole_one_does(tmp_path: Path, sampler: str) -> None:
+    study = tiny_study(tmp_path, sampler=sampler)
+    whole = go(study, tmp_path / "whole", 16)
+    for cut in (1, 2, 5, 12):
+        out = tmp_path / f"cut{cut}"
+        go(study, out, cut)
+        # Cut off in the middle of the next trial: its row is there, its end is not.
+        half = book_of(study, out)
+        proposal = half.next(ask(study))
+        assert proposal is not None
+        half.report(proposal.row.run_ids[0], 2, {"miou": 1.0})
+        continued = go(study, out, 16)
+        assert [row.params for row in continued.rows] == [row.params for row in whole.rows]
+        assert [row.score for row in continued.rows] == [row.score for row in whole.rows]
+        assert continued.rows[cut].steps == [2, 4]
+
+
+def test_tpe_finds_the_peak_that_random_trials_miss(tmp_path: Path) -> None:
+    def distances(sampler: str) -> list[float]:
+        rows = go(tiny_study(tmp_path, sampler=sampler, seed=1), tmp_path / sampler, 40).rows[20:]
+        return [abs(float(row.params["loss.threshold"]) - 0.7) for row in rows if "loss.threshold" in row.params]
+
+    tpe, blind = distances("tpe"), distances("random")
+    assert sorted(tpe)[len(tpe) // 2] < 0.7 * sorted(blind)[len(blind) // 2]
+
+
+def test_the_papers_settings_come_first_and_a_grid_tries_nothing_else(tmp_path: Path) -> None:
+    rows = go(tiny_study(tmp_path), tmp_path / "tpe", 5).rows
+    paper = [{"loss.strategy": "n-1", "loss.threshold": value} for value in (0.8, 0.9)]
+    assert [row.params for row in rows[:2]] == paper
+    assert [row.origin for row in rows] == ["small.t08.quarter", "small.t09.quarter", "tpe", "tpe", "tpe"]
+    grid = go(tiny_study(tmp_path, sampler="grid"), tmp_path / "grid", 30).rows
+    assert [row.params for row in grid] == paper
+
+
+def test_a_failed_or_nan_trial_never_wins_and_ends_nothing(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    book = book_of(study, tmp_path / "out", Budget("trials", 12, "trials"))
+    scores = [None, math.nan, 20.0, 25.0, None, math.nan]
+    for number in range(12):
+        proposal = book.next(ask(study))
+        assert proposal is not None and proposal.row.number == number
+        finish(book, number, scores[number % 6])
+    rows = read_trials(tmp_path / "out", study.identity)
+    assert [row.state for row in rows] == ["failed", "failed", "complete", "complete", "failed", "failed"] * 2
+    assert book.best is not None and book.best.score == 25.0
+    assert "is no number" in rows[1].reason and "not finite" in rows[0].reason
+    known = as_optuna(study.search.space, rows)
+    assert known.best_value == 25.0
+    states = [trial.state for trial in known.trials]
+    assert states.count(optuna.trial.TrialState.FAIL) == 8 and states.count(optuna.trial.TrialState.RUNNING) == 0
+    again = book_of(study, tmp_path / "out", Budget("trials", 12, "trials"), retry_failed=True)
+    retried = again.next(ask(study))
+    assert retried is not None and retried.row.number == 0
+
+
+def test_a_score_is_the_mean_over_seeds_and_splits_with_its_spread(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path, seeds=2, splits=2)
+    book = book_of(study, tmp_path / "out")
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    asked = [(job.config["seed"], job.config["data"]["split"]["index"]) for job in proposal.jobs]
+    assert asked == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    for job, score in zip(proposal.jobs, (10.0, 20.0, 30.0, 60.0), strict=True):
+        book.report(job.run_id, 2, {"miou": score - 2})
+        book.report(job.run_id, 3, {})  # a checkpoint alone
+        book.report(job.run_id, 4, {"miou": score})
+        book.run_ended(JobResult(job.run_id, "done", metrics={METRIC: score, "train_seconds": 900.0}))
+    row = read_trials(tmp_path / "out", study.identity)[0]
+    assert (row.state, row.score, len(row.run_scores)) == ("complete", 30.0, 4)
+    assert row.score_std == pytest.approx(math.sqrt((400 + 100 + 0 + 900) / 3))
+    assert row.cost == pytest.approx(1.0)
+    # Steps count on over the runs; values are means over the runs so far.
+    assert row.steps == [2, 4, 6, 8, 10, 12, 14, 16]
+    assert row.values == pytest.approx([8, 10, 14, 15, 58 / 3, 20, 29.5, 30])
+
+
+def test_no_setting_is_tried_twice_and_a_space_without_more_ends_the_search(tmp_path: Path) -> None:
+    more = """
+[[space]]
+key = "loss.weight"
+choices = ["concave", "linear"]
+"""
+    text = write_experiments(tmp_path, more=more).joinpath("search/tiny.toml").read_text()
+    # Only whole numbers and choices: 4 x 2 settings of fixed K, and n-1 left out.
+    few = text.replace('choices = ["n-1", "fixed"]', 'choices = ["fixed", "step"]').replace("points", "# points")
+    few = few.replace('when = { loss.strategy = "n-1" }', 'when = { loss.strategy = "n" }')
+    kept = [part for part in few.split("[[space]]") if "threshold" not in part]
+    (tmp_path / "experiments/search/tiny.toml").write_text("[[space]]".join(kept))
+    (study,) = load_studies(tmp_path / "experiments", "tiny", "little", sampler="tpe")
+    rows = go(study, tmp_path / "out", 50).rows
+    assert len({str(sorted(row.params.items())) for row in rows}) == len(rows) == 4 * 2 + 2
+
+
+def test_the_budget_of_device_hours_holds_back_what_may_not_end_in_it(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    book = book_of(study, tmp_path / "out", Budget("device", 2.5, "coreh"))
+    assert book.next(ask(study)) is not None
+    assert book.next(ask(study)) is not None
+    assert book.next(ask(study)) is None  # two are expected to take 2 of 2.5 hours
+    for number in (0, 1):
+        book.running[number].row.device_hours = 0.75
+        finish(book, number, 40.0)
+    # They took 0.75 hours each, and train for longer than half of it: a third fits, a fourth does not.
+    assert book.next(ask(study)) is not None
+    assert book.next(ask(study)) is None
+    book.running[2].row.device_hours = 1.5
+    assert book.over
+    finish(book, 2, 40.0)
+    with pytest.raises(StopIteration):
+        book.next(ask(study))
+
+
+def feed(stopping: EarlyStopping, number: int, values: list[float], run_id: str, tune_id: str = "") -> list[str]:
+    trial = SimpleNamespace(trial_id=tune_id or f"t{number}", config={"trial": number})
+    verdicts = []
+    for place, value in enumerate(values, start=1):
+        result = {"run_id": run_id, "step": 2 * place, "metrics/miou": value}
+        verdicts.append(stopping.on_trial_result(None, trial, result))
+        if verdicts[-1] == "STOP":
+            break
+    return verdicts
+
+
+@pytest.mark.parametrize("stop", ["asha", "median"])
+def test_early_stopping_decides_alike_with_and_without_a_kill_in_between(tmp_path: Path, stop: str) -> None:
+    study = tiny_study(tmp_path, stop=stop)
+    draw = random.Random(0)
+    curves = [[draw.uniform(10, 20), draw.uniform(20, 30)] for _ in range(24)]
+    curves[1][0] = 9.0  # the worst of all, but a setting of the paper
+
+    def states(out: Path, cuts: tuple[int, ...]) -> list[str]:
+        book = book_of(study, out)
+        stopping = EarlyStopping(book, make_rule(study.head.stop, study))
+        for number, values in enumerate(curves):
+            if number in cuts:
+                book = book_of(study, out)
+                stopping = EarlyStopping(book, make_rule(study.head.stop, study))
+            proposal = book.next(ask(study))
+            assert proposal is not None
+            run_id = proposal.row.run_ids[0]
+            if feed(stopping, number, values, run_id)[-1] != "STOP":
+                book.run_ended(JobResult(run_id, "done", metrics={METRIC: values[-1]}))
+            book.end(number)
+        return [row.state for row in read_trials(out, study.identity)]
+
+    whole = states(tmp_path / "whole", ())
+    assert states(tmp_path / "cut", (1, 7, 8, 20)) == whole
+    stopped = [number for number, state in enumerate(whole) if state == "pruned"]
+    assert 5 <= len(stopped) <= 15
+    rows = read_trials(tmp_path / "whole", study.identity)
+    for number in stopped:  # the history up to there is kept
+        assert (rows[number].steps, rows[number].values) == ([2], curves[number][:1])
+        assert rows[number].score == curves[number][0]
+        assert f"stopped by {stop} at step 2 of 4" in rows[number].reason
+    if stop == "asha":  # by hand: below the median of those before it at the rung
+        for number in range(1, 24):
+            before = sorted(values[0] for values in curves[:number])
+            middle = before[(number - 1) // 2 : number // 2 + 1]
+            hopeless = curves[number][0] < sum(middle) / len(middle)
+            # The paper's two settings go on in any case.
+            assert (whole[number] == "pruned") == (hopeless and number > 1), number
+
+
+def test_a_nan_on_the_way_is_kept_and_stops_nothing(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path, stop="asha")
+    book = book_of(study, tmp_path / "out")
+    stopping = EarlyStopping(book, make_rule("asha", study))
+    whole = ["CONTINUE", "CONTINUE"]
+    for number, values in enumerate(([20.0, 21.0], [20.0, 21.0], [math.nan, 25.0], [10.0, 12.0])):
+        proposal = book.next(ask(study))
+        assert proposal is not None
+        verdicts = feed(stopping, number, values, proposal.row.run_ids[0])
+        assert verdicts == [whole, whole, whole, ["STOP"]][number]
+
+
+def test_nothing_is_stopped_where_the_search_says_so_or_there_is_one_validation(tmp_path: Path) -> None:
+    assert make_rule("none", tiny_study(tmp_path)) is None
+    once = tiny_study(tmp_path, overrides=["train.evaluate_every=4"])
+    assert make_rule("asha", once) is None
+
+
+def test_a_trial_whose_process_died_too_often_is_failed_and_not_taken_up_again(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    book = book_of(study, tmp_path / "out")
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    book.end(0)  # Tune gave its trial up
+    assert book.unfinished == [proposal.row]
+    book.run_ended(JobResult(proposal.row.run_ids[0], "failed", "its process died 3 times"))
+    assert not book.take_up() and not book.unfinished
+    assert [row.state for row in read_trials(tmp_path / "out", study.identity)] == ["failed"]
+
+
+def test_a_process_that_replaces_a_dead_one_counts_no_run_twice(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path, seeds=3)
+    book = book_of(study, tmp_path / "out")
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    runs = proposal.row.run_ids
+
+    def carry_out(run_id: str, score: float) -> None:
+        book.report(run_id, 2, {"miou": score - 2})
+        book.report(run_id, 4, {"miou": score})
+        book.run_ended(JobResult(run_id, "done", metrics={METRIC: score, "train_seconds": 3600.0}))
+
+    carry_out(runs[0], 10.0)
+    book.report(runs[1], 2, {"miou": 20.0})
+    # It dies; the next one finds the first run done, and reports of the second come again.
+    book.run_ended(JobResult(runs[0], "done", metrics={METRIC: 10.0, "train_seconds": 3600.0}))
+    carry_out(runs[1], 30.0)
+    carry_out(runs[2], 50.0)
+    row = read_trials(tmp_path / "out", study.identity)[0]
+    assert (row.state, row.run_scores, row.cost) == ("complete", [10.0, 30.0, 50.0], pytest.approx(3.0))
+    assert row.steps == [2, 4, 6, 8, 10, 12]
+    assert row.values == pytest.approx([8, 10, 19, 20, 88 / 3, 30])
+
+
+@pytest.mark.parametrize("stop", ["asha", "median"])
+def test_the_rule_knows_a_trial_that_is_taken_up_under_another_name(tmp_path: Path, stop: str) -> None:
+    study = tiny_study(tmp_path, stop=stop)
+    book = book_of(study, tmp_path / "out")
+    stopping = EarlyStopping(book, make_rule(study.head.stop, study))
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    run_id = proposal.row.run_ids[0]
+    assert feed(stopping, 0, [20.0], run_id) == ["CONTINUE"]
+    book.end(0)
+    assert book.take_up()
+    again = book.next(ask(study))
+    assert again is not None and again.row.number == 0
+    assert feed(stopping, 0, [20.0, 21.0], run_id, "another") == ["CONTINUE", "CONTINUE"]
+
+
+def test_a_setting_of_the_paper_goes_on_where_the_median_rule_gave_it_up(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path, stop="median", seeds=2)
+    out = tmp_path / "out"
+    for number in range(6):  # what a search before it found
+        row = TrialRow(study.identity, number, {"loss.strategy": "fixed", "loss.fixed_k": 1}, "tpe", ["a", "b"])
+        row.steps, row.values, row.run_scores, row.state = [2, 4, 6, 8], [50.0] * 4, [50.0, 50.0], "complete"
+        write_trial(out, row)
+    book = book_of(study, out)
+    stopping = EarlyStopping(book, make_rule("median", study))
+    proposal = book.next(ask(study))
+    assert proposal is not None and proposal.row.origin == "small.t08.quarter"
+    for run_id in proposal.row.run_ids:
+        assert feed(stopping, proposal.row.number, [1.0, 2.0], run_id) == ["CONTINUE", "CONTINUE"]
+        book.run_ended(JobResult(run_id, "done", metrics={METRIC: 2.0}))
+    assert proposal.row.state == "complete"
+
+
+def test_what_was_cut_off_near_the_end_of_a_budget_is_continued(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    hour = Budget("device", 1.0, "coreh")
+    book = book_of(study, tmp_path / "out", hour)
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    proposal.row.device_hours = 0.5
+    book.report(proposal.row.run_ids[0], 2, {"miou": 20.0})
+    again = book_of(study, tmp_path / "out", hour)
+    assert not again.exhausted
+    continued = again.next(ask(study))
+    assert continued is not None and continued.row.number == 0
+    spent = book_of(study, tmp_path / "out", Budget("device", 0.6, "coreh"))
+    assert spent.exhausted
+    with pytest.raises(StopIteration):
+        spent.next(ask(study))
+
+
+def test_fewer_trials_than_were_begun_continue_as_many(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    book = book_of(study, tmp_path / "out")
+    assert book.next(ask(study)) is not None and book.next(ask(study)) is not None
+    again = book_of(study, tmp_path / "out", Budget("trials", 1, "trials"))
+    continued = again.next(ask(study))
+    assert continued is not None and continued.row.number == 0
+    finish(again, 0, 20.0)
+    with pytest.raises(StopIteration):
+        again.next(ask(study))
+    assert again.exhausted
+
+
+def test_trials_answered_from_the_store_say_nothing_about_what_others_take(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    book = book_of(study, tmp_path / "out", trial_hours=2.0)
+    assert book.next(ask(study)) is not None
+    finish(book, 0, 20.0)  # an hour of training in no time
+    assert book.trial_hours == 2.0
+    assert book.next(ask(study)) is not None
+    book.running[1].row.device_hours = 1.5
+    finish(book, 1, 20.0)
+    assert book.trial_hours == pytest.approx(1.5, abs=0.01)
+
+
+def test_a_budget_that_ends_with_a_run_lets_it_end(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path, stop="none")
+    book = book_of(study, tmp_path / "out", Budget("device", 1.0, "coreh"))
+    stopping = EarlyStopping(book, None)
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    proposal.row.device_hours = 1.0
+    trial = SimpleNamespace(trial_id="t", config={"trial": 0})
+    report = {"run_id": proposal.row.run_ids[0], "metrics/miou": 20.0}
+    assert stopping.on_trial_result(None, trial, {**report, "step": 2}) == "STOP"
+    assert stopping.on_trial_result(None, trial, {**report, "step": 4}) == "CONTINUE"
+
+
+def test_a_run_killed_after_its_last_report_leaves_no_gap_in_the_curve(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    out = tmp_path / "out"
+    book = book_of(study, out)
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    run_id = proposal.row.run_ids[0]
+    book.report(run_id, 2, {"miou": 19.0})
+    history = [{"step": 2, "miou": 19.0}, {"step": 4, "miou": 20.0}]
+    write_run(out, {"run_id": run_id}, history, [], [])
+    again = book_of(study, out)
+    assert again.next(ask(study)) is not None
+    again.run_ended(JobResult(run_id, "done", metrics={METRIC: 20.0}))
+    row = read_trials(out, study.identity)[0]
+    assert (row.state, row.steps, row.values) == ("complete", [2, 4], [19.0, 20.0])
+
+
+def test_a_trial_begun_on_other_data_is_refused(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path)
+    book = book_of(study, tmp_path / "out")
+    proposal = book.next(ask(study))
+    assert proposal is not None
+    proposal.row.run_ids = ["another-run"]
+    write_trial(tmp_path / "out", proposal.row)
+    with pytest.raises(FplError, match="was begun as another-run"):
+        book_of(study, tmp_path / "out").next(ask(study))
