@@ -10,14 +10,15 @@ from typing import Any
 
 import torch
 
-from fpl.config.schema import OptimConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import OptimConfig
 from fpl.data.batches import Batch, make_loader
 from fpl.data.read import Images
 from fpl.data.splits import Split
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
 from fpl.losses import kernels
-from fpl.methods import Clock, Losses
+from fpl.methods.base import Clock, Losses
 from fpl.train.build import build_method
 from fpl.train.checkpoint import CheckpointFolder, save
 from fpl.train.evaluate import evaluate, scores
@@ -79,7 +80,7 @@ class Run:
         self.memory = Memory()
         self.terms = TermLog(self.workers)
         total = config.train.steps
-        self.diagnosed = diagnosed_steps(options.diagnose_every, total) if self.method.draws else set()
+        self.diagnosed = diagnosed_steps(options.diagnose_every, total) if self.method.request.draws else set()
         self.pictured = example_steps(total) if options.examples else set()
 
     @cached_property
@@ -110,9 +111,7 @@ class Run:
             self.config,
             self.data.split,
             self.data.images,
-            draws=self.method.draws,
-            pair=self.method.pair,
-            paste=self.method.paste,
+            self.method.request,
             start_step=self.memory.step,
             rank=self.context.rank,
             world_size=self.context.world_size,
@@ -132,7 +131,7 @@ class Run:
 
     def _note_implementation(self) -> None:
         """Remember which implementation of the loss trains, and say so where another one began."""
-        if self.config.method.name == "supervised" or self.config.loss.kind != "fpl":
+        if not self.config.method.unlabeled or self.config.loss.kind != "fpl":
             return
         known, now = self.memory.loss_implementations, kernels.used(self.context.device.type)
         if known and known[-1] != now:

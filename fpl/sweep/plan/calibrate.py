@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import torch
 
+from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
-from fpl.data.batches import Batch, Draw, Partner
+from fpl.data.batches import Batch, Draw, Labeled
 from fpl.data.spec import IGNORE
 from fpl.errors import FplError
-from fpl.methods import METHODS, Clock, Method
+from fpl.methods.base import Clock, Method
 from fpl.models import build_network
 from fpl.sweep.outcome import provenance
 from fpl.sweep.plan.cost import step_key, step_work
@@ -139,7 +140,7 @@ def _time(config: RunConfig, steps: int, device: torch.device, clock: Callable[[
     """Median seconds of a step."""
     prepare_torch(config.train, torch.get_num_threads())
     torch.manual_seed(0)
-    method: Method = METHODS[config.method.name](
+    method: Method = method_class(config.method)(
         config,
         lambda: build_network(config.model, config.data.num_classes, device_type=device.type),
         Workers(),
@@ -152,7 +153,7 @@ def _time(config: RunConfig, steps: int, device: torch.device, clock: Callable[[
     optimizers = method.optimizers()
     times = []
     for number in range(WARM_UP + steps):
-        batch = _batch(config, method.draws, number, paste=method.paste is not None)
+        batch = _batch(config, method.request.draws, number, paste=method.request.paste is not None)
         _wait(device)
         began = clock()
         for optimizer in optimizers.values():
@@ -208,7 +209,7 @@ def _batch(config: RunConfig, draws: int, step: int, *, paste: bool = False) -> 
     partner = None
     if paste:
         other, shown = images(data.labeled_batch)
-        partner = Partner(other, labels(data.labeled_batch), shown)
+        partner = Labeled(other, labels(data.labeled_batch), shown)
     return Batch(image, label, valid, unlabeled, step, partner)
 
 
