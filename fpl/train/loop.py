@@ -29,6 +29,7 @@ from fpl.train.progress import Progress
 from fpl.train.resume import check_state, restore, state_of
 from fpl.train.runtime import Context, Gradients, State, TrainingError, Verdict, Workers, autocast, prepare_torch
 from fpl.train.state import LoopOptions, Memory, Outcome, outcome_of
+from fpl.train.step import take_step
 from fpl.train.term_log import SILENT_STEPS, TermLog
 
 
@@ -147,25 +148,23 @@ class Run:
         step = clock.step + 1
         diagnose = step in self.diagnosed
         log = diagnose or step % self.options.log_every == 0 or step in (1, clock.total)
-        self.method.pixel_loss.progress = clock.progress
         self.method.pixel_loss.collect = log
         self.method.pixel_loss.diagnose = diagnose
         rate = learning_rate(self.config.optim, clock.step, clock.total)
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = rate * group.get("lr_multiplier", 1.0)
-            optimizer.zero_grad(set_to_none=True)
-        with autocast(self.config.train, self.context.device):
-            losses = self.method.losses(batch.to(self.context.device), clock)
-        share = self._unsupervised_share(losses) if log else {}
-        for name, optimizer in self.optimizers.items():
-            own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            losses.objectives[name].backward(inputs=own)  # type: ignore[no-untyped-call]
-        self.gradients.average()
-        for optimizer in self.optimizers.values():
-            optimizer.step()
-        with torch.no_grad():
-            self.method.after_step(clock)
+        share: dict[str, float] = {}
+        losses = take_step(
+            self.method,
+            self.optimizers,
+            batch,
+            clock,
+            self.config.train,
+            self.context.device,
+            gradients=self.gradients,
+            before_backward=lambda losses: share.update(self._unsupervised_share(losses) if log else {}),
+        )
         self.memory.step = step
         self.terms.add(step, _all_terms(losses))
         if log:

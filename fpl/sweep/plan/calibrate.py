@@ -20,7 +20,8 @@ from fpl.models import build_network
 from fpl.sweep.outcome import provenance
 from fpl.sweep.plan.cost import step_key, step_work
 from fpl.sweep.plan.speed import Measured
-from fpl.train.runtime import Workers, autocast, prepare_torch, select_device
+from fpl.train.runtime import Workers, prepare_torch, select_device
+from fpl.train.step import take_step
 
 # Kinds of steps that are measured, those first that most of the campaign's time goes into.
 KINDS = 6
@@ -156,17 +157,7 @@ def _time(config: RunConfig, steps: int, device: torch.device, clock: Callable[[
         batch = _batch(config, method.request.draws, number, paste=method.request.paste is not None)
         _wait(device)
         began = clock()
-        for optimizer in optimizers.values():
-            optimizer.zero_grad(set_to_none=True)
-        with autocast(config.train, device):
-            losses = method.losses(batch.to(device), Clock(number, WARM_UP + steps))
-        for name, optimizer in optimizers.items():
-            own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            losses.objectives[name].backward(inputs=own)  # type: ignore[no-untyped-call]
-        for optimizer in optimizers.values():
-            optimizer.step()
-        with torch.no_grad():
-            method.after_step(Clock(number, WARM_UP + steps))
+        take_step(method, optimizers, batch, Clock(number, WARM_UP + steps), config.train, device)
         _wait(device)
         times.append(clock() - began)
     return statistics.median(times[WARM_UP:])
