@@ -12,7 +12,7 @@ from torch import Tensor
 from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch
-from fpl.methods import Clock, Losses, Method
+from fpl.methods.base import Clock, Losses, Method
 from fpl.models import SegmentationNetwork, build_network
 from fpl.train.runtime import Workers
 from fpl.train.step import take_step

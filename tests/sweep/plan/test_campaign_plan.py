@@ -31,6 +31,7 @@ TABLE = """
 [about]
 order = {order}
 [table]
+recipe = "cps"
 name = "{name}"
 number = "Table {order}"
 caption = "A table."
