@@ -7,16 +7,17 @@ buffer or a submodule, so `state_dict()` is the method's whole memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from fpl.config.schema import OptimConfig, RunConfig
+from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, PasteRequest
 from fpl.losses import PixelLoss, PixelTerm, cross_entropy, ohem_cross_entropy
+from fpl.methods.optimizers import Scheduled, sgd
 from fpl.models import SegmentationNetwork
 from fpl.models.network import Raw, resize
 
@@ -123,8 +124,8 @@ class Method(nn.Module):
         """The networks that SGD trains."""
         return [self.network]
 
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Fresh optimizers by name; the engine sets their learning rates from the schedule at every step."""
+    def optimizers(self) -> dict[str, Scheduled]:
+        """Fresh optimizers by name; the engine has each set its learning rate at every step."""
         return {"main": sgd(self.networks(), self.config.optim)}
 
     def attach(self, source: ImageSource) -> None:
@@ -217,46 +218,3 @@ def _pixel_loss(config: RunConfig) -> PixelLoss:
         balance=bool(loss.balance),
         negative_threshold=loss.negative_threshold,
     )
-
-
-def sgd(networks: Iterable[SegmentationNetwork], optim: OptimConfig) -> torch.optim.SGD:
-    """SGD over backbones and heads, with and without weight decay.
-
-    Each group carries `lr_multiplier`: the schedule's rate times it is the group's rate at every step. Where all
-    parameters allow it one fused kernel updates them; it takes a gradient to lie in memory as its parameter does, which
-    autograd sees to.
-    """
-    groups: list[dict[str, Any]] = []
-    for network in networks:
-        parts = ((network.backbone_parameters(), 1.0), (network.head_parameters(), optim.head_lr_multiplier))
-        for parameters, multiplier in parts:
-            for decayed, members in _split_by_decay(parameters).items():
-                decay = optim.weight_decay if decayed or optim.decay_norm_and_bias else 0.0
-                groups.append({"params": members, "weight_decay": decay, "lr_multiplier": multiplier})
-    everything = [parameter for group in groups for parameter in group["params"]]
-    fused = all(item.is_floating_point() and item.device.type in ("cpu", "cuda") for item in everything)
-    optimizer = torch.optim.SGD(
-        [group for group in groups if group["params"]], lr=optim.lr, momentum=optim.momentum, fused=fused or None
-    )
-    if fused and optim.momentum:
-        # The first gradient then only adds to 0. Left to itself, the kernel cannot take a parameter whose first
-        # gradient comes later than that of others.
-        for parameter in everything:
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    optimizer.register_load_state_dict_pre_hook(_keep_kernel)
-    return optimizer
-
-
-def _keep_kernel(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-    """Load a checkpoint without its choice of a kernel: that is up to this process and its device."""
-    pairs = zip(state["param_groups"], optimizer.param_groups, strict=True)
-    return {**state, "param_groups": [{**saved, "fused": own["fused"]} for saved, own in pairs]}
-
-
-def _split_by_decay(parameters: Iterator[nn.Parameter]) -> dict[bool, list[nn.Parameter]]:
-    """Convolution and linear weights (True) apart from biases and normalisation (False), by their dimensions."""
-    split: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-    for parameter in parameters:
-        if parameter.requires_grad:
-            split[parameter.ndim > 1].append(parameter)
-    return split

@@ -20,7 +20,7 @@ from fpl.data.textures import TEXTURE_CLASSES, TextureSource
 from fpl.errors import FplError
 from fpl.files import write_atomic
 from fpl.losses import cross_entropy
-from fpl.methods.base import sgd
+from fpl.methods.optimizers import sgd
 from fpl.models import SegmentationNetwork, build_network
 from fpl.train.loop import learning_rate
 
