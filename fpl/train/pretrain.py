@@ -115,7 +115,7 @@ def _train(
     for step in range(steps):
         image, label = source.batch(_BATCH)
         label = label[:, 2::4, 2::4]
-        embedding = network.embed(network.features(normalise(image, torch.ones(1, 1, dtype=torch.bool))))
+        embedding = network.decode(network.encode(normalise(image, torch.ones(1, 1, dtype=torch.bool))))
         logits = network.classify(embedding, label.shape[-2:])
         loss, _ = cross_entropy(logits, label)
         for group in optimizer.param_groups:
