@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, PasteRequest
 from fpl.losses import PixelLoss, PixelTerm, cross_entropy, ohem_cross_entropy
+from fpl.methods.banks import Bank
 from fpl.methods.optimizers import Scheduled, sgd
 from fpl.models import SegmentationNetwork
 from fpl.models.network import Raw, resize
@@ -210,6 +211,15 @@ class Method(nn.Module):
             kept = torch.linspace(0, size - 1, -(-size // stride), device=pixels.device).round().long()
             pixels = pixels.index_select(axis, kept)
         return pixels
+
+    def kept_state(self) -> dict[str, Tensor]:
+        """What the files of the best and the last weights hold: `state_dict` without the memory of a `Bank`."""
+        state = self.state_dict()
+        for name, module in self.named_modules():
+            if isinstance(module, Bank):
+                for buffer in module.state_dict():
+                    del state[f"{name}.{buffer}"]
+        return state
 
     def probe_parameters(self) -> list[nn.Parameter]:
         """Parameters on which the shares of the two loss parts are compared: the classifiers, cheap to reach."""

@@ -73,10 +73,11 @@ def load_trained(path: Path, device: torch.device, threads: int = 1) -> Trained:
 
     method = METHODS[config.method.name](config, build, Workers())
     fit_norms(method, config.model.norm, device.type)
-    problem = tensors_problem("method", method.state_dict(), state["method"]) or _not_finite(state["method"])
+    problem = tensors_problem("method", method.kept_state(), state["method"]) or _not_finite(state["method"])
     if problem:
         raise FplError(problem, where=str(path), hint="give best.pt or last.pt of a run, or train it again")
-    method.load_state_dict(state["method"])
+    # Nothing is missing but the memory of banks, which prediction does without.
+    method.load_state_dict(state["method"], strict=False)
     method.to(device).eval()
     return Trained(config, get_spec(config.data.dataset), method, int(state["step"]), device)
 
