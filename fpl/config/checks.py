@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fpl.config.gates import gate_warnings
+
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
 
@@ -82,13 +84,8 @@ def warnings_of(config: RunConfig) -> list[str]:
         found.append("loss.balance with strategy n divides by a loss that is 0 wherever all classes are positive")
     if config.loss.kind == "fpl" and config.loss.strategy == "step" and config.data.num_classes < 4:
         found.append(f"loss.strategy = step starts at K = 3; {config.data.num_classes} classes cap it")
-    if config.method.name == "ael" and config.loss.kind == "fpl" and config.loss.strategy in ("n-1", "n", "ratio"):
-        gate, threshold = config.method.confidence_gate, config.loss.threshold
-        if gate >= threshold:
-            found.append(
-                f"method.confidence_gate = {gate:g} is not below loss.threshold = {threshold:g}: every pixel that "
-                "passes has K = 1, so FPL is nothing but weighted cross-entropy here; lower the gate, or raise T"
-            )
+    if config.method.name == "ael":
+        found += gate_warnings("method.confidence_gate", config.method.confidence_gate, config.loss)
     images = config.data.labeled_batch // (config.data.groups or 1)
     pixels = config.data.crop[0] * config.data.crop[1] * images
     if config.loss.supervised == "ohem" and pixels <= config.loss.ohem_min_kept:
