@@ -128,7 +128,7 @@ class LossConfig(Section):
     defaults, so that equal trainings have equal identities.
     """
 
-    kind: Literal["ce", "fpl", "soft", "negative", "ce+negative", "mse"] = "ce"
+    kind: Literal["ce", "fpl", "soft", "negative", "ce+negative", "mse", "mse_logits"] = "ce"
     # Losses see every n-th pixel of both axes; 1 as published. Small scales train at the classifier's own resolution.
     stride: Side = 1
     # Upper bound T on the cumulative probability of the fuzzy positives (paper, Fuzzy Positive Assignment).

@@ -264,7 +264,7 @@ class Run:
     def _save_weights(self, path: Path) -> None:
         if self.context.rank == 0:
             weights = {"config": self.config.model_dump_json(), "step": self.memory.step}
-            save(path, {**weights, "method": self.method.state_dict()})
+            save(path, {**weights, "method": self.method.kept_state()})
 
     def _state(self) -> State:
         if self.terms.rows:

@@ -22,6 +22,7 @@ from fpl.data.validation import ValidationSet, validation_ids
 from fpl.errors import FplError
 from fpl.methods.base import Method
 from fpl.models import SegmentationNetwork, build_network
+from fpl.models.norm import fit_norms
 from fpl.text import first_line
 from fpl.train.checkpoint import CheckpointFolder, load
 from fpl.train.evaluate import class_map, evaluate, predict_logits
@@ -72,10 +73,12 @@ def load_trained(path: Path, device: torch.device, threads: int = 1) -> Trained:
         return build_network(config.model, config.data.num_classes, device_type=device.type)
 
     method = method_class(config.method)(config, build, Workers())
-    problem = tensors_problem("method", method.state_dict(), state["method"]) or _not_finite(state["method"])
+    fit_norms(method, config.model.norm, device.type)
+    problem = tensors_problem("method", method.kept_state(), state["method"]) or _not_finite(state["method"])
     if problem:
         raise FplError(problem, where=str(path), hint="give best.pt or last.pt of a run, or train it again")
-    method.load_state_dict(state["method"])
+    # Nothing is missing but the memory of banks, which prediction does without.
+    method.load_state_dict(state["method"], strict=False)
     method.to(device).eval()
     return Trained(config, get_spec(config.data.dataset), method, int(state["step"]), device)
 

@@ -110,8 +110,8 @@ def test_a_step_by_hand(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None
     student, teacher = copy.deepcopy(method.network), copy.deepcopy(method.teacher)
     found = method.losses(batch, CLOCK)
 
-    features = student.features(batch.image)
-    labeled = student.classify(student.embed(features), config.data.crop)
+    features = student.encode(batch.image)
+    labeled = student.classify(student.decode(features), config.data.crop)
     auxiliary = student.classify_auxiliary(features, config.data.crop)
     supervised = F.cross_entropy(labeled, batch.label, ignore_index=255)
     supervised = supervised + 0.4 * F.cross_entropy(auxiliary, batch.label, ignore_index=255)
@@ -137,8 +137,8 @@ def test_pasted_images_are_what_is_trained_on(run_file: Path, monkeypatch: pytes
     assert 0 < (label != batch.label).float().mean() < 1
     student, teacher = copy.deepcopy(method.network), copy.deepcopy(method.teacher)
     found = method.losses(batch, CLOCK)
-    features = student.features(image)
-    labeled = student.classify(student.embed(features), config.data.crop)
+    features = student.encode(image)
+    labeled = student.classify(student.decode(features), config.data.crop)
     auxiliary = student.classify_auxiliary(features, config.data.crop)
     supervised = F.cross_entropy(labeled, label, ignore_index=255)
     supervised = supervised + 0.4 * F.cross_entropy(auxiliary, label, ignore_index=255)

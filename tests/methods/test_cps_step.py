@@ -42,7 +42,7 @@ def reference(method: Method, batch: Batch, loss: PixelLoss, stride: int) -> Ten
 
     def logits(index: int, image: Tensor) -> Tensor:
         network = both[index]
-        small = network.classifier(network.embed(network.features(image)))
+        small = network.classifier(network.decode(network.encode(image)))
         return F.interpolate(small, size=(size, size), mode="bilinear", align_corners=True)
 
     def supervised(found: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from fpl.sweep.plan.convolutions import Layer, auxiliary_layers, layers_of
 TRAINED = 3
 # Bytes that the operations of a loss read and write, forward and backward, per pixel and class: counted at C = 21 by
 # `python benchmarks/flops.py`, for the pixel losses and the supervised ones.
-PIXEL_BYTES = {"ce": 44, "fpl": 237, "soft": 94, "negative": 304, "ce+negative": 351, "mse": 98}
+PIXEL_BYTES = {"ce": 44, "fpl": 237, "soft": 94, "negative": 304, "ce+negative": 351, "mse": 98, "mse_logits": 70}
 LABEL_BYTES = {"ce": 34, "ohem": 37}
 # The same for what AEL adds: the weight of every pixel of its pixel loss, found and applied, and the student's
 # confidence in labeled images.

@@ -101,7 +101,7 @@ def test_layers_are_those_of_the_built_network(keys: dict[str, object]) -> None:
             with FlopCounterMode(display=False) as counter:
                 network(image)
             counts.append(counter.get_total_flops())
-            features = network.features(image)
+            features = network.encode(image)
             with FlopCounterMode(display=False) as counter:
                 if network.auxiliary is not None:
                     network.classify_auxiliary(features, size)
