@@ -121,10 +121,9 @@ def train(
     from fpl.report.results import print_run
     from fpl.sweep.local import run_local
     from fpl.sweep.places import Places
-    from fpl.train.state import LoopOptions
+    from fpl.train.options import LoopOptions
 
     options = LoopOptions(
-        weights_dir=weights,
         checkpoint_every=checkpoint_every,
         log_every=log_every,
         diagnose_every=diagnose_every,

@@ -121,16 +121,14 @@ def _plan_tables(machine: Machine, tables: list[str], seeds: int | None, rows: R
 
     asked = Asked(machine.experiments, machine.scale, tuple(tables), seeds, rows, tuple(overrides))
     campaign = load_campaign(machine.experiments, machine.scale, tables, seeds, rows, overrides)
-    launch = machine.launch(campaign.scale)
+    execution = machine.carried_out(campaign.scale)
     places = machine.places(campaign.scale_name, [config for cell in campaign.all_cells for config in cell.configs])
-    found = make_plan(campaign, places, machine.has, launch)
+    found = make_plan(campaign, places, machine.has, execution)
     if machine.calibrate:
         runs = found.to_come or found.wanted
         timed = [(run.config, found.seconds(run)) for run in runs]
-        workers = max((found.layout(run).workers for run in runs if not run.gang), default=1)
-        on_gpu = any(found.layout(run).on_gpu for run in runs)
-        calibrate_runs(timed, places.out, machine.calibrate, launch, on_gpu=on_gpu, workers=workers)
-        found = make_plan(campaign, places, machine.has, launch)
+        calibrate_runs(timed, places.out, machine.calibrate, execution)
+        found = make_plan(campaign, places, machine.has, execution)
     print_plan(found, places.out, noise=asked.whole)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fpl.config.layers import ScaleFile
     from fpl.config.schema import RunConfig
+    from fpl.sweep.execution import Execution
     from fpl.sweep.places import Places
     from fpl.sweep.plan.capacity import Capacity
 
@@ -48,11 +49,11 @@ class Machine:
     has: Capacity | None
     calibrate: int
 
-    def launch(self, scale: ScaleFile) -> dict[str, Any]:
-        """How runs are launched."""
+    def carried_out(self, scale: ScaleFile) -> Execution:
+        """How runs are carried out."""
         from fpl.sweep.execution import Execution
 
-        return asdict(Execution.of_scale(scale.launch, **self.execution))
+        return Execution.of_scale(scale.launch, **self.execution)
 
     def places(self, scale_name: str, configs: Sequence[RunConfig]) -> Places:
         """The folders of some runs."""
@@ -67,14 +68,11 @@ def calibrate_runs(
     timed: Sequence[tuple[RunConfig, float]],
     out: Path,
     steps: int,
-    launch: Mapping[str, Any],
-    *,
-    on_gpu: bool,
-    workers: int,
+    execution: Execution,
 ) -> None:
     """Time the kinds of steps that most of the time to come goes into, and write what was found.
 
-    `timed` are the runs with their expected seconds.
+    `timed` are the runs with their expected seconds, `execution` is how most of them are carried out.
     """
     from fpl.sweep.plan.calibrate import calibrate, representatives
     from fpl.sweep.plan.speed import write_calibration
@@ -83,9 +81,9 @@ def calibrate_runs(
         measured = calibrate(
             representatives(timed),
             steps,
-            device="auto" if on_gpu else "cpu",
-            threads=int(launch.get("threads", 1)),
-            workers=workers,
+            device="auto" if execution.on_gpu else "cpu",
+            threads=execution.threads,
+            workers=execution.workers,
             say=lambda text: print(text, flush=True),
         )
     print(f"calibration of {len(measured)} kinds of steps in {write_calibration(out, measured)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -141,7 +140,7 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
 
     # What a cluster holds is known when it has been joined: `Cluster.check` asks it.
     has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
-    plan = make_plan(campaign, places, has, asdict(execution))
+    plan = make_plan(campaign, places, has, execution)
     if plan.blocked:
         listed = [f"{count} runs: {reason}" for reason, count in plan.obstacles.items()]
         raise FplError(

@@ -34,14 +34,13 @@ def plan_a_search(
 
     allowed = parse_budget(budget) if budget else None
     studies = load_studies(machine.experiments, name, machine.scale, seed=sampler_seed, overrides=overrides, **changes)
-    launch = machine.launch(scale_file(machine.experiments, machine.scale))
+    execution = machine.carried_out(scale_file(machine.experiments, machine.scale))
     places = machine.places(studies[0].scale, [study.base for study in studies])
-    found = plan_search(studies, places, machine.has, launch, allowed)
+    found = plan_search(studies, places, machine.has, execution, allowed)
     if machine.calibrate:
         timed = [(each.study.base, each.trial_seconds) for each in found.studies]
-        layout = found.layout
-        calibrate_runs(timed, places.out, machine.calibrate, launch, on_gpu=layout.on_gpu, workers=layout.workers)
-        found = plan_search(studies, places, machine.has, launch, allowed)
+        calibrate_runs(timed, places.out, machine.calibrate, execution)
+        found = plan_search(studies, places, machine.has, execution, allowed)
     print_search_plan(found, places.out)
 
 
