@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fpl.config.schema import OptimConfig, RunConfig
 from fpl.data.batches import Batch, PasteRequest
 from fpl.losses import PixelLoss, PixelTerm, cross_entropy, ohem_cross_entropy
+from fpl.losses.rules import Rules
 from fpl.models import SegmentationNetwork
 from fpl.models.network import Raw, resize
 
@@ -204,19 +205,9 @@ class Method(nn.Module):
 
 def _pixel_loss(config: RunConfig) -> PixelLoss:
     loss = config.loss
-    return PixelLoss(
-        loss.kind,
-        threshold=loss.threshold,
-        strategy=loss.strategy,
-        fixed_k=loss.fixed_k,
-        ratio=loss.ratio,
-        weight=loss.weight,
-        curvature=loss.curvature,
-        convex_coefficient=loss.convex_coefficient,
-        fidelity=loss.fidelity,
-        balance=bool(loss.balance),
-        negative_threshold=loss.negative_threshold,
-    )
+    # The training loop says how far it is.
+    rules = {name: getattr(loss, name) for name in Rules._fields if name != "progress"}
+    return PixelLoss(loss.kind, balance=bool(loss.balance), negative_threshold=loss.negative_threshold, **rules)
 
 
 def sgd(networks: Iterable[SegmentationNetwork], optim: OptimConfig) -> torch.optim.SGD:
