@@ -32,7 +32,7 @@ from fpl.sweep.places import Places
 from fpl.sweep.plan.search_plan import StudyPlan
 from fpl.sweep.prepare import pin
 from fpl.sweep.search.searcher import StudySearch
-from fpl.sweep.search.stopping import EarlyStopping, make_rule
+from fpl.sweep.search.stopping import EarlyStopping
 from fpl.sweep.search.study_view import SearchView
 from fpl.sweep.search.trials import Book
 from fpl.sweep.session import ray_session
@@ -148,7 +148,7 @@ class StudyDriver:
         with self.view:
             search_on_ray(
                 StudySearch(self.book, self._trial_ended),
-                EarlyStopping(self.book, make_rule(study.head.stop, study)),
+                EarlyStopping(self.book),
                 self.execution,
                 self.cluster,
                 self.places,
