@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,13 +48,11 @@ def plan(
     """Say what `fpl reproduce` (or `fpl search`) with the same arguments would train, what that costs, what hinders."""
     from fpl.cli.search_plan_text import plan_a_search
     from fpl.config.campaign import scale_file
-    from fpl.sweep.plan.capacity import capacity
+    from fpl.sweep.plan.capacity import known_capacity
 
     scale = scale_file(asked.experiments, asked.scale)
-    # Where Ray would be joined and not started, this machine says nothing about what there is.
-    has = None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus)
-    store = out or Path("runs") / scale.name
-    machine = Machine(folders, store, launch.over(scale, local=local), has, calibrate)
+    has = known_capacity(address, cores, gpus)
+    machine = Machine(folders, out or Path("runs") / scale.name, launch.over(scale, local=local), has, calibrate)
     if search is not None:
         if asked.cells or asked.rows != "paper":
             raise FplError("a search names its cells itself", where="--search", hint="leave out tables and --rows")

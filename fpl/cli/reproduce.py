@@ -86,11 +86,9 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
         FplError: Every reason why runs cannot start, with the number of runs.
     """
     from fpl.sweep.plan.campaign_plan import make_plan
-    from fpl.sweep.plan.capacity import capacity
+    from fpl.sweep.plan.capacity import known_capacity
 
-    # What a cluster holds is known when it has been joined: `Cluster.check` asks it.
-    has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
-    plan = make_plan(campaign, places, has, execution)
+    plan = make_plan(campaign, places, known_capacity(execution.address), execution)
     if plan.blocked:
         listed = [f"{count} runs: {reason}" for reason, count in plan.obstacles.items()]
         raise FplError(

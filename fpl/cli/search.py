@@ -80,13 +80,12 @@ def _ended_well(book: Book) -> bool:
 def _plan(studies: list[Study], places: Places, execution: Execution, budget: str | None) -> SearchPlan:
     """The plan, printed; an error if the search cannot start."""
     from fpl.cli.search_plan_text import print_search_plan
-    from fpl.sweep.plan.capacity import capacity
+    from fpl.sweep.plan.capacity import known_capacity
     from fpl.sweep.plan.search_plan import plan_search
     from fpl.sweep.search.budget import parse_budget
 
-    # What a cluster holds is known when it has been joined.
-    has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
-    plan = plan_search(studies, places, has, execution, parse_budget(budget) if budget else None)
+    has, allowed = known_capacity(execution.address), parse_budget(budget) if budget else None
+    plan = plan_search(studies, places, has, execution, allowed)
     print_search_plan(plan, places.out)
     if plan.blocked:
         raise FplError("the search cannot start\n  " + "\n  ".join(plan.blocked), where=studies[0].search.name)

@@ -69,6 +69,11 @@ def capacity(cores: int | None = None, gpus: int | None = None) -> Capacity:
     )
 
 
+def known_capacity(address: str | None, cores: int | None = None, gpus: int | None = None) -> Capacity | None:
+    """What there is for runs: this machine; None where a Ray cluster is joined, which says what it holds when it is."""
+    return None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus)
+
+
 # Instructions that change how sums of floats are rounded, as the kernel lists them.
 FLOAT_INSTRUCTIONS = re.compile(r"(avx|amx|fma|f16c|asimd|sve|bf16|i8mm)\w*|sme\d*")
 
