@@ -46,8 +46,9 @@ def slice_figure(name: str, study: StudyView, frame: pd.DataFrame, parameter: Pa
     """Score by one parameter; of words, with the mean per word."""
     from optuna.visualization import matplotlib as optuna
 
-    def plot() -> Axes:
-        chart = optuna.plot_slice(study.rebuilt(), params=[parameter.key], target_name=SCORE)
+    def plot() -> Any:
+        # Of one parameter: one pair of axes.
+        chart: Any = optuna.plot_slice(study.rebuilt(), params=[parameter.key], target_name=SCORE)
         # Optuna shows words as Python writes them.
         _mark(chart, frame, frame["value"].map(repr) if parameter.choices else frame["value"])
         if parameter.choices:
@@ -144,7 +145,7 @@ def threshold_figure(name: str, frame: pd.DataFrame, joined: bool) -> str:
     return draw(name, "score by T, a curve per labeled fraction", paint, height=3.9)
 
 
-def _drawn(name: str, words: str, plot: Callable[[], Axes], width: float = WIDTH) -> str:
+def _drawn(name: str, words: str, plot: Callable[[], Any], width: float = WIDTH) -> str:
     """A chart of Optuna's, which takes the style `ggplot` and a new figure for each, in the look of the others."""
     import matplotlib
     from matplotlib import pyplot

@@ -117,7 +117,9 @@ def _pictures(anchor: str, study: StudyView) -> list[str]:
     """All figures of a study."""
     if len(study.complete) < ENOUGH_TO_DRAW:
         return ["<p>Fewer than two complete trials: nothing to draw.</p>"]
-    found = [_figure(figures.history_figure(f"{anchor}h", study, history(study)), "What was tried, and the best so far.")]
+    found = [
+        _figure(figures.history_figure(f"{anchor}h", study, history(study)), "What was tried, and the best so far.")
+    ]
     if len(pareto(study)):
         picture = figures.pareto_figure(f"{anchor}p", study)
         found.append(_figure(picture, "No other trial beats those of the front in both objectives."))
