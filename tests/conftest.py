@@ -5,6 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# A package with a method of its own, as if it were installed (`pythonpath` in pyproject.toml), for processes that tests
+# start too.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, (str(Path(__file__).parent / "example_package"), os.environ.get("PYTHONPATH")))
+)
+
 # Two test processes or two workers on two cores: more threads only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray's workers give way to everybody else unless told otherwise; beside tests without Ray they would get no turn.

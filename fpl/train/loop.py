@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from typing import Any
 import torch
 
 from fpl.config.schema import RunConfig
-from fpl.config.sections import OptimConfig
 from fpl.data.batches import Batch, make_loader
 from fpl.data.read import Images
 from fpl.data.splits import Split
@@ -54,11 +54,6 @@ class RunData:
     weights_dir: Path | None = None
 
 
-def learning_rate(optim: OptimConfig, step: int, total: int) -> float:
-    """Poly schedule, a function of the step alone: `lr * (1 - step / total) ** power` (step counts from 0)."""
-    return float(optim.lr * (1.0 - step / total) ** optim.poly_power)
-
-
 class Run:
     """One run in progress.
 
@@ -93,6 +88,8 @@ class Run:
         self.optimizers = self.method.optimizers()
         trained = [parameter for parameter in self.method.parameters() if parameter.requires_grad]
         self.gradients = Gradients(trained, self.workers)
+        batch = config.data.unlabeled_batch
+        self.epoch_length = math.ceil(len(data.split.unlabeled) / batch) if batch else None
         self.memory = Memory()
         self.terms = TermLog(self.workers)
         total = config.train.steps
@@ -159,16 +156,12 @@ class Run:
             known.append(now)
 
     def _step(self, batch: Batch) -> None:
-        clock = Clock(self.memory.step, self.config.train.steps)
+        clock = Clock(self.memory.step, self.config.train.steps, self.epoch_length)
         step = clock.step + 1
         diagnose = step in self.diagnosed
         log = diagnose or step % self.options.log_every == 0 or step in (1, clock.total)
         self.method.pixel_loss.collect = log
         self.method.pixel_loss.diagnose = diagnose
-        rate = learning_rate(self.config.optim, clock.step, clock.total)
-        for optimizer in self.optimizers.values():
-            for group in optimizer.param_groups:
-                group["lr"] = rate * group.get("lr_multiplier", 1.0)
         share: dict[str, float] = {}
         losses = take_step(
             self.method,
@@ -183,7 +176,11 @@ class Run:
         self.memory.step = step
         self.terms.add(step, _all_terms(losses))
         if log:
-            self._log(losses, {"lr": rate, **share})
+            self._log(losses, {"lr": self._rate(clock), **share})
+
+    def _rate(self, clock: Clock) -> float:
+        """Learning rate of the first optimizer, which is the segmentation networks'."""
+        return next(iter(self.optimizers.values())).spec.rate(clock.step, clock.total)
 
     def _unsupervised_share(self, losses: Losses) -> dict[str, float]:
         """Share of the unlabeled images in the gradient at the classifiers: |g_u| / (|g_u| + |g_s|)."""

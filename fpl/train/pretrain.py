@@ -22,7 +22,6 @@ from fpl.files import write_atomic
 from fpl.losses import cross_entropy
 from fpl.methods.optimizers import sgd
 from fpl.models import SegmentationNetwork, build_network
-from fpl.train.loop import learning_rate
 
 STEPS = 200
 _BATCH = 16
@@ -118,8 +117,7 @@ def _train(
         embedding = network.decode(network.encode(normalise(image, torch.ones(1, 1, dtype=torch.bool))))
         logits = network.classify(embedding, label.shape[-2:])
         loss, _ = cross_entropy(logits, label)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(_OPTIM, step, steps)
+        optimizer.set_rate(step, steps)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

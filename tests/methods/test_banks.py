@@ -12,9 +12,9 @@ from torch import Tensor
 import fpl.methods
 from fpl.config.compose import load_config
 from fpl.data.batches import Batch
-from fpl.methods import Clock, Losses
 from fpl.methods.banks import EMPTY, ClassBank, QueueBank
-from fpl.methods.supervised import Supervised
+from fpl.methods.base import Clock, Losses
+from fpl.methods.supervised.method import Supervised
 from fpl.sweep.places import Places
 from fpl.train.checkpoint import CheckpointFolder, load
 from fpl.train.runtime import Workers

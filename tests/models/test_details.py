@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models import SegmentationNetwork, build_network
 from fpl.models.network import Details, Raw
 from fpl.models.sub_batches import prepare_sub_batches, sub_batches

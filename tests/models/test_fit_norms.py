@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torchvision.ops import FrozenBatchNorm2d
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models import build_network
 from fpl.models.norm import CrossProcessBatchNorm2d, fit_norms
 

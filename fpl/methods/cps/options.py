@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,6 +15,10 @@ class CpsOptions(MethodOptions):
     """Cross pseudo supervision: two networks, each taught by the other's prediction."""
 
     implementation: ClassVar[str] = "fpl.methods.cps.method:Cps"
+    examples: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {"weight": 1.0, "cutmix": True},
+        {"weight": 1.0, "cutmix": False},
+    )
 
     name: Literal["cps"]
     # Weight of the unsupervised term (the lambda of CPS).

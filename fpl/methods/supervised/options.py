@@ -12,6 +12,7 @@ class SupervisedOptions(MethodOptions):
 
     implementation: ClassVar[str] = "fpl.methods.supervised.method:Supervised"
     unlabeled: ClassVar[bool] = False
+    ignores_padding: ClassVar[bool] = True
 
     name: Literal["supervised"]
 
