@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import read_tables
+from fpl.config.registry import method_names, options_class
 from fpl.errors import FplError
 from fpl.files import visible
 from fpl.names import Name
@@ -96,7 +97,8 @@ class Row(_Part):
     @property
     def labeled_only(self) -> bool:
         """Whether its runs see no unlabeled image."""
-        return bool(self.settings.get("method", {}).get("name") == "supervised")
+        name = self.settings.get("method", {}).get("name")
+        return name in method_names() and not options_class(name).unlabeled
 
 
 class Head(_Part):

@@ -1,6 +1,6 @@
 """What a training method is: one module that answers four questions.
 
-What does it want per step (`draws`, `pair`), which optimizers does it need (`optimizers`), what are its losses
+What does it want per step (`request`), which optimizers does it need (`optimizers`), what are its losses
 (`losses`), and what happens after the step (`after_step`). Everything that a checkpoint must hold is a parameter, a
 buffer or a submodule, so `state_dict()` is the method's whole memory.
 """
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fpl.config.schema import RunConfig
-from fpl.data.batches import Batch, PasteRequest
+from fpl.data.batches import Batch, BatchRequest
 from fpl.losses import PixelLoss, PixelTerm, cross_entropy, ohem_cross_entropy
 from fpl.methods.banks import Bank
 from fpl.methods.optimizers import Scheduled, sgd
@@ -134,11 +134,8 @@ class Method(nn.Module):
         workers: The processes that share the global batch.
     """
 
-    # Independent unlabeled images per slot of the batch, and whether a second draw is another image or the same one.
-    draws: int = 0
-    pair: str = "other"
-    # Labeled images to paste from, one per slot; None for none.
-    paste: PasteRequest | None = None
+    # What every step's batch has to hold.
+    request = BatchRequest()
 
     def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
         super().__init__()

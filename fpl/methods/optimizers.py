@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from fpl.config.schema import OptimConfig
+from fpl.config.sections import OptimConfig
 from fpl.models import SegmentationNetwork
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
+from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
 from fpl.data.batches import UnlabeledImages
 from fpl.data.read import Images
 from fpl.data.splits import Split
-from fpl.methods import METHODS, Method
+from fpl.methods.base import Method
 from fpl.models import SegmentationNetwork, WeightsReport, build_network, load_pretrained
 from fpl.models.norm import fit_norms
 from fpl.train.runtime import Context, Workers, compile_networks, seed_training
@@ -56,7 +57,7 @@ def build_method(
 
     # Every rank draws the same weights from the same seed; only later is each rank given its own.
     torch.manual_seed(config.seed)
-    method = METHODS[config.method.name](config, network, workers)
+    method = method_class(config.method)(config, network, workers)
     fit_norms(method, config.model.norm, context.device.type, context.world_size)
     method.to(context.device)
     if config.train.channels_last:

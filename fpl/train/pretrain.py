@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fpl.config.schema import ModelConfig, OptimConfig
+from fpl.config.sections import ModelConfig, OptimConfig
 from fpl.config.weights import CHECKSUM_SUFFIX, weights_file_names
 from fpl.data.augment import normalise
 from fpl.data.textures import TEXTURE_CLASSES, TextureSource

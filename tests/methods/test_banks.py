@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-import fpl.methods
 from fpl.config.compose import load_config
 from fpl.data.batches import Batch
-from fpl.methods import Clock, Losses
 from fpl.methods.banks import EMPTY, ClassBank, QueueBank
-from fpl.methods.supervised import Supervised
+from fpl.methods.base import Clock, Losses
+from fpl.methods.supervised.method import Supervised
+from fpl.methods.supervised.options import SupervisedOptions
 from fpl.sweep.places import Places
 from fpl.train.checkpoint import CheckpointFolder, load
 from fpl.train.runtime import Workers
@@ -121,7 +121,7 @@ class Remembering(Supervised):
 def test_checkpoints_hold_a_bank_and_kept_weights_do_not(
     run_file: Path, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(fpl.methods.METHODS, "supervised", Remembering)
+    monkeypatch.setattr(SupervisedOptions, "implementation", f"{__name__}:Remembering")
     saved: list[dict[str, Tensor]] = []
     original = CheckpointFolder.save_step
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from fpl.methods import Clock
+from fpl.methods.base import Clock
 
 
 def test_linear_ramp() -> None:

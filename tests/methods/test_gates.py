@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fpl.config.gates import gate_warnings
-from fpl.config.schema import LossConfig
+from fpl.config.method import gate_warnings
+from fpl.config.sections import LossConfig
 from fpl.losses import PixelLoss
 from fpl.methods.gates import gate
 from fpl.train.runtime import Workers

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fpl.config.compose import load_config
-from fpl.config.schema import OptimConfig
+from fpl.config.sections import OptimConfig
 from fpl.methods.optimizers import OptimizerSpec, Scheduled, make_optimizer, sgd
 from fpl.models import SegmentationNetwork, build_network
 

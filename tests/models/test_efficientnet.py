@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.errors import FplError
 from fpl.models import build_network, load_pretrained, pretrained
 from fpl.models.efficientnet import BLOCKS_PER_STAGE, timm_name

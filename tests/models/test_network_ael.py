@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models import SegmentationNetwork, build_network, load_pretrained
 from fpl.models.deeplab_ael import AelDeepLab, ConcatenatedPyramid
 from fpl.models.dropout import GlobalDropout2d

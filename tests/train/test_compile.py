@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fpl.config.compose import load_config
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.errors import FplError
 from fpl.models import build_network
 from fpl.models.backbone import Features
