@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from fpl.config.schema import TrainConfig
+from fpl.config.sections import TrainConfig
 from fpl.data.batches import Batch
 from fpl.methods.base import Clock, Losses, Method
 from fpl.train.runtime import Gradients, autocast
