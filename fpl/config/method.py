@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fpl.config.schema import RunConfig
-    from fpl.config.sections import LossConfig
 
 # Kinds of the pixel loss whose values have the scale of a cross-entropy: one weight serves them all.
 LIKE_CROSS_ENTROPY = ("ce", "fpl", "soft", "negative", "ce+negative")
@@ -97,19 +96,3 @@ class MethodOptions(Section):
 def same_scale(kind: str, other: str) -> bool:
     """Whether one weight fits two kinds of pixel loss."""
     return kind == other or {kind, other} <= set(LIKE_CROSS_ENTROPY)
-
-
-def gate_warnings(key: str, gate: float, loss: LossConfig) -> list[str]:
-    """A confidence gate behind which FPL has nothing to choose.
-
-    Args:
-        key: Dotted key of the gate.
-        gate: Probability of the teacher's first class below which a pixel does not teach.
-        loss: The pixel loss.
-    """
-    if loss.kind != "fpl" or loss.strategy not in ("n-1", "n", "ratio") or gate < loss.threshold:
-        return []
-    return [
-        f"{key} = {gate:g} is not below loss.threshold = {loss.threshold:g}: every pixel that passes has K = 1, so FPL "
-        "is nothing but weighted cross-entropy here; lower the gate, or raise T"
-    ]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, BatchRequest
 from fpl.losses import PixelLoss, PixelTerm, cross_entropy, ohem_cross_entropy
+from fpl.losses.rules import Rules
 from fpl.methods.banks import Bank
 from fpl.methods.optimizers import Scheduled, sgd
 from fpl.models import SegmentationNetwork
@@ -240,16 +241,6 @@ class Method(nn.Module):
 
 def _pixel_loss(config: RunConfig) -> PixelLoss:
     loss = config.loss
-    return PixelLoss(
-        loss.kind,
-        threshold=loss.threshold,
-        strategy=loss.strategy,
-        fixed_k=loss.fixed_k,
-        ratio=loss.ratio,
-        weight=loss.weight,
-        curvature=loss.curvature,
-        convex_coefficient=loss.convex_coefficient,
-        fidelity=loss.fidelity,
-        balance=bool(loss.balance),
-        negative_threshold=loss.negative_threshold,
-    )
+    # The training loop says how far it is.
+    rules = {name: getattr(loss, name) for name in Rules._fields if name != "progress"}
+    return PixelLoss(loss.kind, balance=bool(loss.balance), negative_threshold=loss.negative_threshold, **rules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,21 +26,32 @@ from fpl.train.evaluate import evaluate, scores
 from fpl.train.examples import Examples, example_steps
 from fpl.train.fuzziness import diagnosed_steps, fuzziness_row
 from fpl.train.logits import WatchedLogits
+from fpl.train.options import LoopOptions
 from fpl.train.progress import Progress
 from fpl.train.resume import check_state, restore, state_of
 from fpl.train.runtime import Context, Gradients, State, TrainingError, Verdict, Workers, autocast, prepare_torch
-from fpl.train.state import LoopOptions, Memory, Outcome, outcome_of
+from fpl.train.state import Memory, Outcome, outcome_of
 from fpl.train.step import take_step
 from fpl.train.term_log import SILENT_STEPS, TermLog
+
+OnMetrics = Callable[[int, dict[str, float]], None]
 
 
 @dataclass(frozen=True)
 class RunData:
-    """What a run reads: the split, the reader of the training images, the validation samples."""
+    """What a run reads.
+
+    Attributes:
+        split: Lists of labeled and unlabeled images.
+        images: Reader of the training images.
+        validation: The validation samples.
+        weights_dir: Where pretrained files are looked for first.
+    """
 
     split: Split
     images: Images
     validation: ValidationSet
+    weights_dir: Path | None = None
 
 
 def learning_rate(optim: OptimConfig, step: int, total: int) -> float:
@@ -57,6 +69,8 @@ class Run:
         options: How it is carried out.
         folder: Where the weights go.
         progress: The user's line.
+        on_metrics: Called by rank 0 with (step, metrics), for live displays such as TensorBoard; first of all with the
+            step at which training begins or continues, and no metrics.
     """
 
     def __init__(
@@ -67,13 +81,14 @@ class Run:
         options: LoopOptions,
         folder: CheckpointFolder,
         progress: Progress,
+        on_metrics: OnMetrics,
     ) -> None:
         self.config, self.data, self.context = config, data, context
-        self.options, self.folder, self.progress = options, folder, progress
+        self.options, self.folder, self.progress, self.on_metrics = options, folder, progress, on_metrics
         self.workers = Workers(context.rank, context.world_size)
         prepare_torch(config.train, options.threads)
         self.method, self.weights = build_method(
-            config, data.split, data.images, context, self.workers, options.weights_dir, progress.note
+            config, data.split, data.images, context, self.workers, data.weights_dir, progress.note
         )
         self.optimizers = self.method.optimizers()
         trained = [parameter for parameter in self.method.parameters() if parameter.requires_grad]
@@ -105,7 +120,7 @@ class Run:
             )
         if self.context.rank == 0:
             self.folder.forget_after(self.memory.step)
-            self.options.on_metrics(self.memory.step, {})
+            self._publish({"step": self.memory.step})
         self._note_implementation()
         self.progress.begin(self.memory.step)
         loader = make_loader(
@@ -203,7 +218,7 @@ class Run:
 
     def _publish(self, row: dict[str, Any]) -> None:
         if self.context.rank == 0:
-            self.options.on_metrics(row["step"], {key: value for key, value in row.items() if key != "step"})
+            self.on_metrics(row["step"], {key: value for key, value in row.items() if key != "step"})
 
     def _validate_and_save(self) -> Verdict:
         """Validate, take pictures, write a checkpoint and report, where the step calls for it."""

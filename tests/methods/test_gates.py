@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fpl.config.method import gate_warnings
+from fpl.config.gates import gate_warnings
 from fpl.config.sections import LossConfig
 from fpl.losses import PixelLoss
 from fpl.methods.gates import gate

@@ -21,8 +21,8 @@ from fpl.sweep import local
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import prepare
 from fpl.train.checkpoint import CheckpointFolder
+from fpl.train.options import LoopOptions
 from fpl.train.runtime import State, Verdict
-from fpl.train.state import LoopOptions
 from tests import warm
 from tests.train.runs import AEL, OPTIONS, KilledError, assert_equal_results, command, elsewhere, run
 

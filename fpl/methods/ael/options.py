@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from fpl.config.method import MethodOptions, gate_warnings
+from fpl.config.gates import gate_warnings
+from fpl.config.method import MethodOptions
 from fpl.config.section import Fraction, Scale
 from fpl.data.lists import enumerate_briefly
 
