@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-import fpl.methods
 from fpl.config.compose import load_config
 from fpl.data.batches import Batch
 from fpl.methods.banks import EMPTY, ClassBank, QueueBank
 from fpl.methods.base import Clock, Losses
 from fpl.methods.supervised.method import Supervised
+from fpl.methods.supervised.options import SupervisedOptions
 from fpl.sweep.places import Places
 from fpl.train.checkpoint import CheckpointFolder, load
 from fpl.train.runtime import Workers
@@ -121,7 +121,7 @@ class Remembering(Supervised):
 def test_checkpoints_hold_a_bank_and_kept_weights_do_not(
     run_file: Path, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(fpl.methods.METHODS, "supervised", Remembering)
+    monkeypatch.setattr(SupervisedOptions, "implementation", f"{__name__}:Remembering")
     saved: list[dict[str, Tensor]] = []
     original = CheckpointFolder.save_step
 
@@ -131,9 +131,9 @@ def test_checkpoints_hold_a_bank_and_kept_weights_do_not(
         return path
 
     monkeypatch.setattr(CheckpointFolder, "save_step", save_step)
-    overrides = ["train.steps=4", "train.evaluate_every=4", "method={name='supervised'}"]
+    overrides = ["train.steps=2", "train.evaluate_every=2", "method={name='supervised'}"]
     run(load_config(run_file, overrides=overrides), places)
-    assert sorted(saved[-1]["bank.features"].flatten().tolist()) == [1.0, 2.0, 3.0]
+    assert sorted(saved[-1]["bank.features"].flatten().tolist()) == [0.0, 0.0, 1.0]
     kept = weights(places)
     assert saved[-1].keys() - kept.keys() == {"bank.features", "bank.labels", "bank.position"}
     assert all(torch.equal(value, saved[-1][name]) for name, value in kept.items())
