@@ -17,11 +17,11 @@ from fpl.report.search.words import (
     facts,
     final_line,
     importance_line,
-    plural,
     score_text,
     stopping_line,
     warnings,
 )
+from fpl.report.tables.numbers import plural
 from fpl.store.search_frame import records
 from fpl.store.trials import is_cell
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from fpl.config.layers import flatten
 from fpl.report.search.studies import SearchView, StudyView, count, fraction_of, value_text
+from fpl.report.tables.numbers import plural
 from fpl.store.rows import read_object
 from fpl.store.search_frame import records
 
@@ -109,8 +110,8 @@ def _check(studies: list[StudyView], tried: pd.DataFrame, several: bool) -> Chec
     )
     where = f" ({', '.join(said)})" if several else ""
     numbers = "; ".join(
-        f"{row['fraction']} labeled: best T {value_text(float(row['best_threshold']))} of {row['trials']} "
-        f"trial{'s' if row['trials'] != 1 else ''} ({row['score']:.2f} %)"
+        f"{row['fraction']} labeled: best T {value_text(float(row['best_threshold']))} of "
+        f"{plural(row['trials'], 'trial')} ({row['score']:.2f} %)"
         for row in records(frame)
     )
     why = {

@@ -45,7 +45,7 @@ def build_grids(campaign: Campaign, results: Results | None) -> list[Grid]:
 
 def build_grid(
     cells: Sequence[Cell],
-    results: Results | Lookup | None,
+    lookup: Lookup,
     experiments: Sequence[Experiment],
     scale: Scale,
     show: Sequence[Cell] | None = None,
@@ -55,7 +55,7 @@ def build_grid(
 
     Args:
         cells: All cells of one table, row by row.
-        results: The store, or None where nothing has been run.
+        lookup: The store's runs by recipe.
         experiments: All tables: those of T settings name rows of others.
         scale: The scale of the cells.
         show: Cells whose rows and columns are shown; None for all.
@@ -68,7 +68,6 @@ def build_grid(
         FplError: A row of T settings that is `of` no row with T.
     """
     experiment = cells[0].experiment
-    lookup = results if isinstance(results, Lookup) else look_up(results)
     repeated = _repeated(cells, lookup)
     settings = _settings(cells, experiments, configs or {}) if experiment.table.metric == "threshold" else {}
     entries = {cell.name: _entry(cell, lookup, settings.get(cell.name)) for cell in cells}
