@@ -20,7 +20,9 @@ def longform(grids: Sequence[Grid]) -> str:
 
     `run_ids` has a blank between two: `frame["run_ids"].str.split()` gives lists.
     """
-    return csv_bytes(pd.DataFrame([_record(grid, entry) for grid in grids for entry in grid.entries])).decode()
+    return csv_bytes(
+        pd.DataFrame([_record(grid, entry) for grid in grids for entry in grid.entries]), digits=12
+    ).decode()
 
 
 def _record(grid: Grid, entry: Entry) -> dict[str, object]:
@@ -46,8 +48,6 @@ def _record(grid: Grid, entry: Entry) -> dict[str, object]:
     }
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
+def _number(value: float | None) -> float | None:
     # Six decimals are more than any of it means, and hide that floats were added; + 0.0 makes -0 a 0.
-    return f"{round(value, 6) + 0.0:.6f}".rstrip("0").rstrip(".")
+    return None if value is None else round(value, 6) + 0.0
