@@ -37,7 +37,10 @@ def scroll(label: str, inside: str) -> str:
 
 
 def table(kind: str, label: str, frame: pd.DataFrame, *, plain: bool = True) -> str:
-    """A frame of texts, its index the labels of the rows; HTML stays what it is unless the texts are `plain`."""
+    """A frame of texts, its index the labels of the rows and the name of its columns what is said above these.
+
+    HTML in it stays what it is unless the texts are `plain`.
+    """
     # pandas would cut long texts.
     with pd.option_context("display.max_colwidth", None):
-        return scroll(label, frame.to_html(classes=kind, border=0, escape=plain, index_names=False, justify="left"))
+        return scroll(label, frame.to_html(classes=kind, border=0, escape=plain, justify="left"))

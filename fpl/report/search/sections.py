@@ -51,16 +51,17 @@ def claim_section(search: SearchView) -> list[str]:
 
 
 def _claim_table(check: Check) -> str:
-    rows = {
-        str(row["fraction"]): {
+    rows = [
+        {
             "best T": value_text(float(row["best_threshold"])),
             "mIoU in %": score_text(row),
             "trials": row["trials"],
             "T tried": f"{value_text(float(row['lowest']))} to {value_text(float(row['highest']))}",
         }
         for _, row in check.rows.iterrows()
-    }
-    return table("claim", "best T by labeled fraction", pd.DataFrame.from_dict(rows, orient="index"))
+    ]
+    frame = pd.DataFrame(rows, index=check.rows["fraction"].to_list()).rename_axis(columns="labeled")
+    return table("claim", "best T by labeled fraction", frame)
 
 
 def study_section(anchor: str, study: StudyView) -> list[str]:
