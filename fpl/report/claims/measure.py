@@ -11,6 +11,7 @@ import pandas as pd
 
 from fpl.report.figures.quantities import QUANTITIES
 from fpl.report.figures.series import Found, Source
+from fpl.report.tables.numbers import plural
 
 State = Literal["holds", "does not hold", "not run"]
 Window = Literal["first quarter", "last quarter", "all"]
@@ -173,11 +174,6 @@ def amount(means: Iterable[Mean], *windows: Window) -> str:
 def listed(means: Mapping[str, Mean]) -> str:
     """`|Gᶠ| in case 2 0.594, |Gⁱᵈᵉ| in case 2 1.024`."""
     return ", ".join(f"{name_of(name)} {text_of(name, mean.value)}" for name, mean in means.items())
-
-
-def plural(count: int, word: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def name_of(quantity: str) -> str:

@@ -18,7 +18,6 @@ from fpl.report.claims.measure import (
     mean_of,
     name_of,
     not_run,
-    plural,
     text_of,
     threshold_of,
 )
@@ -26,6 +25,7 @@ from fpl.report.claims.pixel_checks import Side, Trend
 from fpl.report.figures.series import Found, Source
 from fpl.report.search.threshold_claim import falling
 from fpl.report.tables.grid import measure
+from fpl.report.tables.numbers import plural
 from fpl.report.tables.verdict import ENOUGH_SEEDS
 
 MIOU = "miou"

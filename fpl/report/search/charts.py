@@ -27,6 +27,8 @@ OPTUNA: Any = {
     "axes.facecolor": "none",
     "figure.facecolor": "none",
     "figure.constrained_layout.use": True,
+    # Words of a space are drawn as they are, whatever dollar signs stand in them.
+    "text.parse_math": False,
 }
 
 
@@ -56,7 +58,7 @@ def slice_figure(name: str, study: StudyView, frame: pd.DataFrame, parameter: Pa
             look: dict[str, Any] = {"marker": "_", "s": 900, "color": COLORS[1], "label": "mean of complete trials"}
             chart.scatter([repr(value) for value in means.index], means, **look)
             words = [label.get_text().strip("'") for label in chart.get_xticklabels()]
-            chart.set_xticks(chart.get_xticks(), [literal(word) for word in words])
+            chart.set_xticks(chart.get_xticks(), words)
             chart.set_xlim(-0.5, len(words) - 0.5)
         else:
             # Optuna's limits are those of the complete trials.
@@ -149,6 +151,7 @@ def _drawn(name: str, words: str, plot: Callable[[], Any], width: float = WIDTH)
     """A chart of Optuna's, which takes the style `ggplot` and a new figure for each, in the look of the others."""
     import matplotlib
     from matplotlib import pyplot
+    from matplotlib.ticker import LogFormatter, NullFormatter
 
     styles = patch.dict(matplotlib.style.library, ggplot=matplotlib.RcParams(OPTUNA))
     with warnings.catch_warnings(), matplotlib.rc_context(OPTUNA), styles:
@@ -159,9 +162,12 @@ def _drawn(name: str, words: str, plot: Callable[[], Any], width: float = WIDTH)
         chart = plot()
         figure = chart.figure
         chart.set_title("")
-        for shown in [shown for chart in figure.axes for shown in chart.collections if shown.get_array() is not None]:
+        for dots in [dots for shown in figure.axes for dots in shown.collections if dots.get_array() is not None]:
             # The blue that Optuna takes ends in white.
-            shown.set_cmap(colors())
+            dots.set_cmap(colors())
+        for axis in [axis for shown in figure.axes for axis in (shown.xaxis, shown.yaxis) if axis.get_scale() == "log"]:
+            axis.set_major_formatter(LogFormatter())
+            axis.set_minor_formatter(NullFormatter())
         if chart.get_legend() is not None:
             chart.get_legend().remove()
         _legend(chart)
