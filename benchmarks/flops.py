@@ -20,11 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.losses import PixelLoss, cross_entropy, ohem_cross_entropy
 from fpl.losses.pixel import KINDS
-from fpl.methods.ael_bank import class_confidence
-from fpl.methods.ael_mix import pixel_weights
+from fpl.methods.ael.bank import class_confidence
+from fpl.methods.ael.mix import pixel_weights
 from fpl.models import build_network
 from fpl.sweep.plan.convolutions import auxiliary_layers, layers_of
 from fpl.sweep.plan.cost import CONFIDENCE_BYTES, LABEL_BYTES, PIXEL_BYTES, TRAINED, WEIGHT_BYTES

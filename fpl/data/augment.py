@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fpl.config.schema import DataConfig
+from fpl.config.sections import DataConfig
 from fpl.data.resample import crop_resized_image, crop_resized_label
 from fpl.data.spec import IGNORE
 

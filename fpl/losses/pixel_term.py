@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fpl.losses.alternatives import negative_loss, soft_loss, squared_loss
+from fpl.losses.alternatives import negative_loss, soft_loss, squared_logit_loss, squared_loss
 from fpl.losses.checks import only_counted, poison, to_compute
 from fpl.losses.diagnostics import diagnose
 from fpl.losses.fuzzy import FuzzyTerms, fuzzy_positive_terms, weighted_pixels
@@ -232,6 +232,8 @@ def _per_pixel(student: Tensor, teacher: Tensor, formula: Formula) -> tuple[Tens
         per_pixel = soft_loss(student, teacher)
     elif kind == "mse":
         per_pixel = squared_loss(student, teacher)
+    elif kind == "mse_logits":
+        per_pixel = squared_logit_loss(student, teacher)
     elif kind == "negative":
         per_pixel = negative_loss(student, teacher, label, formula.negative_threshold)
     else:

@@ -11,14 +11,15 @@ from typing import Any
 
 import torch
 
-from fpl.config.schema import OptimConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import OptimConfig
 from fpl.data.batches import Batch, make_loader
 from fpl.data.read import Images
 from fpl.data.splits import Split
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
 from fpl.losses import kernels
-from fpl.methods import Clock, Losses
+from fpl.methods.base import Clock, Losses
 from fpl.train.build import build_method
 from fpl.train.checkpoint import CheckpointFolder, save
 from fpl.train.evaluate import evaluate, scores
@@ -30,6 +31,7 @@ from fpl.train.progress import Progress
 from fpl.train.resume import check_state, restore, state_of
 from fpl.train.runtime import Context, Gradients, State, TrainingError, Verdict, Workers, autocast, prepare_torch
 from fpl.train.state import Memory, Outcome, outcome_of
+from fpl.train.step import take_step
 from fpl.train.term_log import SILENT_STEPS, TermLog
 
 OnMetrics = Callable[[int, dict[str, float]], None]
@@ -94,7 +96,7 @@ class Run:
         self.memory = Memory()
         self.terms = TermLog(self.workers)
         total = config.train.steps
-        self.diagnosed = diagnosed_steps(options.diagnose_every, total) if self.method.draws else set()
+        self.diagnosed = diagnosed_steps(options.diagnose_every, total) if self.method.request.draws else set()
         self.pictured = example_steps(total) if options.examples else set()
 
     @cached_property
@@ -125,9 +127,7 @@ class Run:
             self.config,
             self.data.split,
             self.data.images,
-            draws=self.method.draws,
-            pair=self.method.pair,
-            paste=self.method.paste,
+            self.method.request,
             start_step=self.memory.step,
             rank=self.context.rank,
             world_size=self.context.world_size,
@@ -147,7 +147,7 @@ class Run:
 
     def _note_implementation(self) -> None:
         """Remember which implementation of the loss trains, and say so where another one began."""
-        if self.config.method.name == "supervised" or self.config.loss.kind != "fpl":
+        if not self.config.method.unlabeled or self.config.loss.kind != "fpl":
             return
         known, now = self.memory.loss_implementations, kernels.used(self.context.device.type)
         if known and known[-1] != now:
@@ -163,25 +163,23 @@ class Run:
         step = clock.step + 1
         diagnose = step in self.diagnosed
         log = diagnose or step % self.options.log_every == 0 or step in (1, clock.total)
-        self.method.pixel_loss.progress = clock.progress
         self.method.pixel_loss.collect = log
         self.method.pixel_loss.diagnose = diagnose
         rate = learning_rate(self.config.optim, clock.step, clock.total)
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = rate * group.get("lr_multiplier", 1.0)
-            optimizer.zero_grad(set_to_none=True)
-        with autocast(self.config.train, self.context.device):
-            losses = self.method.losses(batch.to(self.context.device), clock)
-        share = self._unsupervised_share(losses) if log else {}
-        for name, optimizer in self.optimizers.items():
-            own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            losses.objectives[name].backward(inputs=own)  # type: ignore[no-untyped-call]
-        self.gradients.average()
-        for optimizer in self.optimizers.values():
-            optimizer.step()
-        with torch.no_grad():
-            self.method.after_step(clock)
+        share: dict[str, float] = {}
+        losses = take_step(
+            self.method,
+            self.optimizers,
+            batch,
+            clock,
+            self.config.train,
+            self.context.device,
+            gradients=self.gradients,
+            before_backward=lambda losses: share.update(self._unsupervised_share(losses) if log else {}),
+        )
         self.memory.step = step
         self.terms.add(step, _all_terms(losses))
         if log:
@@ -281,7 +279,7 @@ class Run:
     def _save_weights(self, path: Path) -> None:
         if self.context.rank == 0:
             weights = {"config": self.config.model_dump_json(), "step": self.memory.step}
-            save(path, {**weights, "method": self.method.state_dict()})
+            save(path, {**weights, "method": self.method.kept_state()})
 
     def _state(self) -> State:
         if self.terms.rows:

@@ -117,7 +117,7 @@ def test_statistics_are_those_of_the_fuzzy_loss_for_every_kind(kind: str) -> Non
     assert torch.equal(pixel(student, teacher, weight_map).value, term.value)
 
 
-@pytest.mark.parametrize("kind", ["soft", "negative", "mse", "fpl"])
+@pytest.mark.parametrize("kind", ["soft", "negative", "mse", "mse_logits", "fpl"])
 def test_cross_entropy_only_when_needed(kind: str) -> None:
     student, teacher = pair(1, 5, 6)
     assert PixelLoss(kind)(student, teacher).cross_entropy is None
@@ -191,7 +191,10 @@ def test_gradient_descent_moves_the_student_to_the_teacher(kind: str) -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"kind": "kl"}, r"kind is 'kl'; allowed: 'ce', 'fpl', 'soft', 'negative', 'ce\+negative', 'mse'"),
+        (
+            {"kind": "kl"},
+            r"kind is 'kl'; allowed: 'ce', 'fpl', 'soft', 'negative', 'ce\+negative', 'mse', 'mse_logits'",
+        ),
         ({"kind": "fpl", "strategy": "x"}, "strategy is 'x'; allowed: 'n-1', 'n', 'fixed', 'step', 'ratio'"),
         ({"kind": "ce", "threshold": 2.0}, "threshold is 2.0; allowed: 0 < threshold <= 1"),
         ({"weight": "x"}, "weight is 'x'; allowed: 'concave', 'linear', 'convex', 'none'"),

@@ -15,6 +15,7 @@ from tests.conftest import RUN
 
 TABLE = """
 [table]
+recipe = "cps"
 name = "small"
 number = "1"
 caption = "Two settings."

@@ -15,8 +15,8 @@ from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch
 from fpl.errors import FplError
-from fpl.methods import Clock, Losses
-from fpl.methods.cps import Cps
+from fpl.methods.base import Clock, Losses
+from fpl.methods.cps.method import Cps
 from fpl.sweep import local
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import prepare

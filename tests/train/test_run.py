@@ -12,7 +12,8 @@ import pytest
 
 import fpl
 from fpl.config.compose import load_config
-from fpl.config.schema import OptimConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import OptimConfig
 from fpl.data.spec import get_spec
 from fpl.data.synthetic import draw_city
 from fpl.data.validation import ValidationSet

@@ -18,13 +18,13 @@ from fpl.errors import FplError
 from fpl.files import write_changed
 from fpl.report.claims import picture_checks as claim_pictures
 from fpl.report.claims import pixel_checks as claim_checks
-from fpl.report.claims import score_checks as claim_scores
+from fpl.report.claims import series_checks as claim_series
 from fpl.report.claims.measure import Outcome, State
 from fpl.report.figures.series import Source, find_series
 from fpl.report.spreadsheet import csv_bytes
 from fpl.report.tables.markdown import escape
 
-CHECKS: dict[str, Callable[..., Outcome]] = {**claim_checks.CHECKS, **claim_scores.CHECKS, **claim_pictures.CHECKS}
+CHECKS: dict[str, Callable[..., Outcome]] = {**claim_checks.CHECKS, **claim_series.CHECKS, **claim_pictures.CHECKS}
 # Option of any claim: cells that it is decided on, instead of the figure's.
 SERIES = "series"
 NAME = "claims"

@@ -90,13 +90,6 @@ def _absent(source: Source) -> str:
     return "".join(f"{text[0].upper()}{text[1:]}. " for text in listed if text).strip()
 
 
-def _method(config: RunConfig) -> str:
-    method = config.method
-    if method.name == "cps":
-        return f"CPS {'with' if method.cutmix else 'without'} CutMix"
-    return {"ael": "AEL", "supervised": "labels alone"}[method.name]
-
-
 def _loss(config: RunConfig) -> str:
     loss = config.loss
     if loss.kind != "fpl":
@@ -136,7 +129,7 @@ def _common(values: Sequence[str]) -> str:
 
 PARTS: tuple[Callable[[RunConfig], str], ...] = (
     lambda config: config.data.dataset,
-    _method,
+    lambda config: config.method.label,
     _loss,
     _threshold,
     _strategy,

@@ -33,6 +33,8 @@ SEARCH_STYLE = """
 .scroll + .figures { margin-top: 1rem; }
 figure { margin: 0; padding: 0.5rem; border: 1px solid var(--line); border-radius: 0.5rem; min-width: 0; }
 figure svg { width: 100%; max-width: 32rem; display: block; margin: auto; }
+figure.wide { grid-column: 1 / -1; overflow-x: auto; }
+figure.wide svg { max-width: 60rem; min-width: 36rem; }
 figcaption { font-size: 0.85rem; color: var(--soft); }
 h3 { font-size: 1rem; margin: 1.5rem 0 0.5rem; }
 th { overflow-wrap: normal; }

@@ -8,7 +8,7 @@ from html import escape
 import pandas as pd
 
 from fpl.report.search import charts as figures
-from fpl.report.search.findings import best, contours, failures, history, parallel, pareto, slices
+from fpl.report.search.findings import best, contours, failures, history, pareto, slices
 from fpl.report.search.importance import conditions, importances
 from fpl.report.search.studies import SearchView, StudyView, short, value_text
 from fpl.report.search.threshold_claim import THRESHOLD, Check, checks, thresholds
@@ -117,10 +117,11 @@ def _pictures(anchor: str, study: StudyView) -> list[str]:
     """All figures of a study."""
     if len(study.complete) < ENOUGH_TO_DRAW:
         return ["<p>Fewer than two complete trials: nothing to draw.</p>"]
-    found = [_figure(figures.history_figure(f"{anchor}h", history(study)), "What was tried, and the best so far.")]
-    front = pareto(study)
-    if len(front):
-        picture = figures.pareto_figure(f"{anchor}p", study.complete, front)
+    found = [
+        _figure(figures.history_figure(f"{anchor}h", study, history(study)), "What was tried, and the best so far.")
+    ]
+    if len(pareto(study)):
+        picture = figures.pareto_figure(f"{anchor}p", study)
         found.append(_figure(picture, "No other trial beats those of the front in both objectives."))
     found += _importance_pictures(anchor, study)
     where = conditions(study)
@@ -129,11 +130,12 @@ def _pictures(anchor: str, study: StudyView) -> list[str]:
         part = cut[cut["parameter"] == parameter.key]
         if (part["state"] == "complete").any():
             beside = f", where it means something: {where[parameter.key]}" if parameter.key in where else ""
-            picture = figures.slice_figure(f"{anchor}s{number}", part, parameter)
+            picture = figures.slice_figure(f"{anchor}s{number}", study, part, parameter)
             found.append(_figure(picture, f"Slice: {parameter.key}{beside}."))
     found += _contour_pictures(anchor, study)
-    lines = figures.parallel_figure(f"{anchor}l", parallel(study), study.space)
-    found.append(_figure(lines, "Parallel coordinates: a line is a trial; – is where a parameter means nothing."))
+    lines = figures.parallel_figure(f"{anchor}l", study)
+    words = "Parallel coordinates: a line is a complete trial; None is where a parameter means nothing."
+    found.append(_figure(lines, words, "wide"))
     return ["<h3>What mattered</h3>", f'<div class="figures">{"".join(found)}</div>']
 
 
@@ -153,7 +155,6 @@ def _importance_pictures(anchor: str, study: StudyView) -> list[str]:
 def _contour_pictures(anchor: str, study: StudyView) -> list[str]:
     """The pairs with the most trials where both parameters mean something."""
     frame = contours(study)
-    space = {parameter.key: parameter for parameter in study.space}
     pairs = sorted(frame.groupby(["x", "y"], sort=False), key=lambda pair: -len(pair[1]))
     found: list[str] = []
     for number, ((x, y), part) in enumerate(pairs):
@@ -161,7 +162,7 @@ def _contour_pictures(anchor: str, study: StudyView) -> list[str]:
             break
         # Where one of them has one value alone there is nothing to see that its slice does not show.
         if part["x_value"].nunique() > 1 and part["y_value"].nunique() > 1:
-            picture = figures.contour_figure(f"{anchor}c{number}", part, space[str(x)], space[str(y)])
+            picture = figures.contour_figure(f"{anchor}c{number}", study, str(x), str(y))
             names = f"{short(str(x), study.keys)} and {short(str(y), study.keys)}"
             found.append(_figure(picture, f"Contour: {names}, {plural(len(part), 'complete trial')}."))
     return found
@@ -175,8 +176,8 @@ def _failed(study: StudyView) -> list[str]:
     return ["<h3>Failed trials</h3>", _list("gaps", texts)] if texts else []
 
 
-def _figure(picture: str, caption: str) -> str:
-    return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
+def _figure(picture: str, caption: str, kind: str = "") -> str:
+    return f"<figure{kind and f' class={kind}'}>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def scroll(label: str, inside: str) -> str:

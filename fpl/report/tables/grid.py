@@ -18,10 +18,6 @@ from fpl.report.tables.lookup import Lookup, Record, look_up, number
 from fpl.report.tables.verdict import Verdict
 from fpl.store.read import Results
 
-# Unlabeled images of one slot that a step brings an epoch further by, where it is not 1: AEL's loader walks through its
-# list two images at a time for every mixed one, CPS's reads each as the first of a pair.
-EPOCH_IMAGES = {"ael": 2}
-
 
 def build_grids(campaign: Campaign, results: Results | None) -> list[Grid]:
     """The tables of a campaign, filled from the results.
@@ -94,13 +90,13 @@ def measure(cell: Cell, record: Record) -> float | None:
     """The cell's metric of one run; None where the run does not have it.
 
     Seconds per epoch are the seconds of the training steps, validation left out, per pass over the unlabeled list. What
-    counts as a pass is what the released code of the method calls an epoch (`EPOCH_IMAGES`).
+    counts as a pass is what the released code of the method calls an epoch (`epoch_images`).
     """
     if cell.experiment.table.metric == "miou":
         return number(record, metric_column(cell))
     seconds, images = number(record, "train_seconds"), number(record, "unlabeled_images")
     config = cell.configs[0]
-    seen = config.train.steps * config.data.unlabeled_batch * EPOCH_IMAGES.get(config.method.name, 1)
+    seen = config.train.steps * config.data.unlabeled_batch * config.method.epoch_images
     return seconds * images / seen if seconds is not None and images and seen else None
 
 

@@ -10,16 +10,18 @@ from dataclasses import replace
 
 import torch
 
+from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
-from fpl.data.batches import Batch, Draw, Partner
+from fpl.data.batches import Batch, Draw, Labeled
 from fpl.data.spec import IGNORE
 from fpl.errors import FplError
-from fpl.methods import METHODS, Clock, Method
+from fpl.methods.base import Clock, Method
 from fpl.models import build_network
 from fpl.sweep.outcome import provenance
 from fpl.sweep.plan.cost import step_key, step_work
 from fpl.sweep.plan.speed import Measured
-from fpl.train.runtime import Workers, autocast, prepare_torch, select_device
+from fpl.train.runtime import Workers, prepare_torch, select_device
+from fpl.train.step import take_step
 
 # Kinds of steps that are measured, those first that most of the campaign's time goes into.
 KINDS = 6
@@ -139,7 +141,7 @@ def _time(config: RunConfig, steps: int, device: torch.device, clock: Callable[[
     """Median seconds of a step."""
     prepare_torch(config.train, torch.get_num_threads())
     torch.manual_seed(0)
-    method: Method = METHODS[config.method.name](
+    method: Method = method_class(config.method)(
         config,
         lambda: build_network(config.model, config.data.num_classes, device_type=device.type),
         Workers(),
@@ -152,20 +154,10 @@ def _time(config: RunConfig, steps: int, device: torch.device, clock: Callable[[
     optimizers = method.optimizers()
     times = []
     for number in range(WARM_UP + steps):
-        batch = _batch(config, method.draws, number, paste=method.paste is not None)
+        batch = _batch(config, method.request.draws, number, paste=method.request.paste is not None)
         _wait(device)
         began = clock()
-        for optimizer in optimizers.values():
-            optimizer.zero_grad(set_to_none=True)
-        with autocast(config.train, device):
-            losses = method.losses(batch.to(device), Clock(number, WARM_UP + steps))
-        for name, optimizer in optimizers.items():
-            own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            losses.objectives[name].backward(inputs=own)  # type: ignore[no-untyped-call]
-        for optimizer in optimizers.values():
-            optimizer.step()
-        with torch.no_grad():
-            method.after_step(Clock(number, WARM_UP + steps))
+        take_step(method, optimizers, batch, Clock(number, WARM_UP + steps), config.train, device)
         _wait(device)
         times.append(clock() - began)
     return statistics.median(times[WARM_UP:])
@@ -208,7 +200,7 @@ def _batch(config: RunConfig, draws: int, step: int, *, paste: bool = False) -> 
     partner = None
     if paste:
         other, shown = images(data.labeled_batch)
-        partner = Partner(other, labels(data.labeled_batch), shown)
+        partner = Labeled(other, labels(data.labeled_batch), shown)
     return Batch(image, label, valid, unlabeled, step, partner)
 
 

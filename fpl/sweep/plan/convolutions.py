@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 
 # Residual blocks per stage, and the width inside them; a block's output is four times as wide.
 RESNET_BLOCKS = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3)}

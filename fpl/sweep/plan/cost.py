@@ -11,18 +11,20 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 from fpl.config.defaults import BATCH_PIXELS
-from fpl.config.methods import AelConfig, CpsConfig
-from fpl.config.schema import ModelConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import ModelConfig
 from fpl.data.spec import SPECS
 from fpl.data.splits.families import get_family, labeled_count
 from fpl.errors import FplError
+from fpl.methods.ael.options import AelOptions
+from fpl.methods.cps.options import CpsOptions
 from fpl.sweep.plan.convolutions import Layer, auxiliary_layers, layers_of
 
 # A trained pass costs a forward pass and twice as much backwards.
 TRAINED = 3
 # Bytes that the operations of a loss read and write, forward and backward, per pixel and class: counted at C = 21 by
 # `python benchmarks/flops.py`, for the pixel losses and the supervised ones.
-PIXEL_BYTES = {"ce": 44, "fpl": 237, "soft": 94, "negative": 304, "ce+negative": 351, "mse": 98}
+PIXEL_BYTES = {"ce": 44, "fpl": 237, "soft": 94, "negative": 304, "ce+negative": 351, "mse": 98, "mse_logits": 70}
 LABEL_BYTES = {"ce": 34, "ohem": 37}
 # The same for what AEL adds: the weight of every pixel of its pixel loss, found and applied, and the student's
 # confidence in labeled images.
@@ -115,7 +117,7 @@ def _supervised(config: RunConfig) -> Step:
 
 
 def _cps(config: RunConfig) -> Step:
-    assert isinstance(config.method, CpsConfig)
+    assert isinstance(config.method, CpsOptions)
     labeled, unlabeled = config.data.labeled_batch, config.data.unlabeled_batch
     cutmix = config.method.cutmix
     compared = unlabeled + (labeled if config.method.on_labeled else 0)
@@ -129,7 +131,7 @@ def _cps(config: RunConfig) -> Step:
 
 def _ael(config: RunConfig) -> Step:
     """The student on labeled and on mixed images; the teacher on labeled ones, and on both parts of the mixed ones."""
-    assert isinstance(config.method, AelConfig)
+    assert isinstance(config.method, AelOptions)
     labeled, unlabeled = config.data.labeled_batch, config.data.unlabeled_batch
     pasted = config.method.paste_probability * labeled if config.method.copy_paste else 0
     return Step(
@@ -250,9 +252,9 @@ def step_key(config: RunConfig) -> str:
         network += f"-w{model.tiny_width}-d{model.tiny_depth}"
     if model.network == "ael":
         network += "-ael"
-    if isinstance(config.method, CpsConfig):
+    if isinstance(config.method, CpsOptions):
         method = ("cps-cutmix" if config.method.cutmix else "cps") + f"-{loss.kind}"
-    elif isinstance(config.method, AelConfig):
+    elif isinstance(config.method, AelOptions):
         method = f"ael-{loss.kind}"
     else:
         method = config.method.name

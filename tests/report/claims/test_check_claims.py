@@ -63,8 +63,8 @@ def test_texts(tmp_path: Path) -> None:
 
 def test_unknown_checks_and_options_are_explained() -> None:
     for check, options, word in (
-        ("bound", {}, "did you mean bounded"),
-        ("bounded", {"quantity": "mean_k", "limit": 1}, "its options: quantity, side, bound, window"),
+        ("compared", {}, "did you mean compare"),
+        ("compare", {"quantity": "mean_k", "limit": 1}, "its options: quantity, side, to, most, window"),
         ("fewer_uncertain", {"share": 1}, "its options: none"),
     ):
         figure = make_figure([RUN], check, options)
@@ -85,7 +85,7 @@ def test_claims_of_the_paper_name_checks_quantities_and_cells() -> None:
         for claim, verdict in zip(figure.claims, check_claims(figure, source), strict=True):
             needs_runs = claim.check != "weights_in_order"
             assert verdict.state == ("not run" if needs_runs else "holds"), claim.name
-            named = [claim.options[key] for key in ("base", "best") if key in claim.options]
+            named = [claim.options[key] for key in ("cell",) if key in claim.options]
             series = claim.options.get("series", [item.cells for item in figure.series])
             copy = figure.model_copy(update={"series": tuple(Series(cells=cells) for cells in series)})
             cells = {item.cell.name for item in find_series(copy, campaign, lookup)}

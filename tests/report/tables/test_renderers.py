@@ -236,6 +236,7 @@ def test_terminal_blocks_are_even_and_keep_groups(tmp_path: Path) -> None:
     )
     many = f"""
 [table]
+recipe = "cps"
 name = "main"
 number = "1"
 caption = "wide"

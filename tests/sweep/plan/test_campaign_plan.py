@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from fpl.cli.plan import plan as command
 from fpl.config.campaign import Campaign, load_campaign
 from fpl.config.identity import canonical
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.config.weights import tiny_file_name
 from fpl.data.splits import split_folder
 from fpl.store.write import failure_path, write_failure, write_run
@@ -32,6 +32,7 @@ TABLE = """
 [about]
 order = {order}
 [table]
+recipe = "cps"
 name = "{name}"
 number = "Table {order}"
 caption = "A table."

@@ -6,11 +6,13 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fpl.config.compose import validate
-from fpl.config.schema import ModelConfig, RunConfig
+from fpl.config.registry import method_class, method_names
+from fpl.config.schema import RunConfig
+from fpl.config.sections import ModelConfig
 from fpl.data import synthetic
 from fpl.data.spec import SPECS
 from fpl.losses.pixel import KINDS
-from fpl.methods import METHODS, Clock, Method
+from fpl.methods.base import Clock, Method
 from fpl.models import build_network
 from fpl.sweep.plan.calibrate import _batch, _OneImage
 from fpl.sweep.plan.convolutions import Layer, auxiliary_layers, layers_of
@@ -45,7 +47,7 @@ def changed(config: RunConfig, **sections: dict[str, object]) -> RunConfig:
 
 def method_of(config: RunConfig) -> Method:
     torch.manual_seed(0)
-    build = METHODS[config.method.name]
+    build = method_class(config.method)
     return build(config, lambda: build_network(config.model, config.data.num_classes), Workers())
 
 
@@ -99,7 +101,7 @@ def test_layers_are_those_of_the_built_network(keys: dict[str, object]) -> None:
             with FlopCounterMode(display=False) as counter:
                 network(image)
             counts.append(counter.get_total_flops())
-            features = network.features(image)
+            features = network.encode(image)
             with FlopCounterMode(display=False) as counter:
                 if network.auxiliary is not None:
                     network.classify_auxiliary(features, size)
@@ -139,7 +141,7 @@ def test_work_of_a_step_is_what_a_real_step_does(config: RunConfig, method: str,
     for module in real.modules():
         if isinstance(module, nn.Conv2d):
             module.register_forward_hook(count)
-    batch = _batch(config, real.draws, 0, paste=real.paste is not None).to("cpu")
+    batch = _batch(config, real.request.draws, 0, paste=real.request.paste is not None).to("cpu")
     with FlopCounterMode(display=False) as counter:
         real.losses(batch, Clock(0, 10)).objectives["main"].backward()  # type: ignore[no-untyped-call]
     work = step_work(config)
@@ -238,7 +240,7 @@ def test_a_run_is_its_steps_and_validations(config: RunConfig) -> None:
 
 
 def test_nothing_is_left_without_a_cost() -> None:
-    assert set(STEPS) == set(METHODS)
+    assert set(STEPS) == set(method_names())
     assert set(PIXEL_BYTES) == set(KINDS)
     supervised = ("ce", "ohem")
     assert set(LABEL_BYTES) == set(supervised)

@@ -38,6 +38,7 @@ TABLE = """
 [about]
 order = 1
 [table]
+recipe = "cps"
 name = "wide"
 number = "Table 1"
 caption = "T in two splits."

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fpl.config.methods import CpsConfig
 from fpl.config.schema import RunConfig
 from fpl.data.augment import cutmix_masks
-from fpl.data.batches import Batch, Draw, send
+from fpl.data.batches import Batch, BatchRequest, Draw, send
 from fpl.methods.base import Clock, Losses, Method, NetworkBuilder, Workers
+from fpl.methods.cps.options import CpsOptions
 from fpl.models import SegmentationNetwork
 from fpl.models.network import Raw
 from fpl.models.sub_batches import prepare_sub_batches, sub_batches
@@ -44,11 +44,10 @@ class Cps(Method):
 
     def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
         super().__init__(config, build_network, workers)
-        assert isinstance(config.method, CpsConfig)
+        assert isinstance(config.method, CpsOptions)
         self.options = config.method
         self.network_2 = build_network()
-        self.draws = 2 if self.options.cutmix else 1
-        self.pair = self.options.pair
+        self.request = BatchRequest(draws=2 if self.options.cutmix else 1, pair=self.options.pair)
         if config.train.concatenate:
             for network in self.networks():
                 prepare_sub_batches(network)

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fpl.config.methods import AelConfig
 from fpl.config.schema import RunConfig
 from fpl.data.augment import FOR_CHOICE, seeded
-from fpl.data.batches import Batch, Draw, PasteRequest
+from fpl.data.batches import Batch, BatchRequest, Draw, PasteRequest
 from fpl.losses import PixelTerm
-from fpl.methods.ael_bank import ConfidenceBank, ImageBank
-from fpl.methods.ael_mix import box_mask, component_box, copy_paste, pixel_weights, random_box
+from fpl.methods.ael.bank import ConfidenceBank, ImageBank
+from fpl.methods.ael.mix import box_mask, component_box, copy_paste, pixel_weights, random_box
+from fpl.methods.ael.options import AelOptions
 from fpl.methods.base import Clock, ImageSource, Losses, Method, NetworkBuilder, Workers
 from fpl.models.dropout import global_uniform
 from fpl.models.ema import update_teacher
@@ -33,20 +33,20 @@ PASTED, MIXED = 0, 1
 class Ael(Method):
     """A student and its EMA teacher; the teacher is evaluated."""
 
-    draws = 1
-
     def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
         super().__init__(config, build_network, workers)
-        assert isinstance(config.method, AelConfig)
+        assert isinstance(config.method, AelOptions)
         self.options = options = config.method
         # A network of its own, not a copy: after the first step, whose decay is 0, its parameters are the student's.
         self.teacher = build_network().requires_grad_(False)
         self.confidence_bank = ConfidenceBank(config.data.num_classes, options.confidence_momentum)
         self.image_bank = ImageBank(config.data.num_classes, options.bank_area)
         self.source: ImageSource | None = None
+        paste = None
         if options.copy_paste:
             assert options.paste_partner is not None
-            self.paste = PasteRequest(options.paste_probability, options.paste_scales, options.paste_partner)
+            paste = PasteRequest(options.paste_probability, options.paste_scales, options.paste_partner)
+        self.request = BatchRequest(draws=1, paste=paste)
 
     def train(self, mode: bool = True) -> Ael:
         """Switch between training and evaluation; the teacher follows unless `method.teacher_mode` is eval."""

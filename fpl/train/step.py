@@ -1,0 +1,61 @@
+"""One training step: the losses of a batch, their gradients, the update. The loop and `fpl plan` both take it here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from fpl.config.sections import TrainConfig
+from fpl.data.batches import Batch
+from fpl.methods.base import Clock, Losses, Method
+from fpl.train.runtime import Gradients, autocast
+
+
+def take_step(
+    method: Method,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    batch: Batch,
+    clock: Clock,
+    train: TrainConfig,
+    device: torch.device,
+    *,
+    gradients: Gradients | None = None,
+    before_backward: Callable[[Losses], None] | None = None,
+) -> Losses:
+    """Take one step. The learning rates are those that the optimizers hold.
+
+    Every objective is differentiated by the parameters of its own optimizer alone. A method may leave an objective out
+    of a step: its optimizer then does nothing. A parameter that an objective does not reach has no gradient and stays.
+
+    Args:
+        method: In training mode, on `device`.
+        optimizers: By the names of the method's objectives.
+        batch: This worker's share of the global batch, wherever it lies.
+        clock: The step that is taken.
+        train: Its precision.
+        device: Where it is computed.
+        gradients: Averages over the workers that share the step; None for one that is alone.
+        before_backward: Sees the losses while their graph is whole.
+
+    Returns:
+        The losses; the graph behind them is gone.
+    """
+    for optimizer in optimizers.values():
+        optimizer.zero_grad(set_to_none=True)
+    method.pixel_loss.progress = clock.progress
+    with autocast(train, device):
+        losses = method.losses(batch.to(device), clock)
+    if before_backward is not None:
+        before_backward(losses)
+    stepped = {name: optimizer for name, optimizer in optimizers.items() if name in losses.objectives}
+    for name, optimizer in stepped.items():
+        own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        losses.objectives[name].backward(inputs=own)  # type: ignore[no-untyped-call]
+    if gradients is not None:
+        gradients.average()
+    for optimizer in stepped.values():
+        optimizer.step()
+    with torch.no_grad():
+        method.after_step(clock)
+    return losses
