@@ -49,7 +49,7 @@ class Execution(LoopOptions):
     max_failures: int = 2
 
     def __post_init__(self) -> None:
-        some = self.cpus_per_worker > 0 or (self.launcher != "inline" and self.cpus_per_worker == 0)
+        some = self.cpus_per_worker > 0 or (self.cpus_per_worker == 0 and (self.local or self.launcher != "inline"))
         if self.workers < 1 or not some or self.gpus_per_worker < 0:
             raise FplError(f"a run needs workers and CPUs, asked for {self.words()}", where="--workers")
         if self.launcher == "inline" and self.workers > 1:

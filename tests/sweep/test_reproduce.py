@@ -215,4 +215,4 @@ def test_workers_where_runs_have_one_process_are_refused() -> None:
     assert Execution.of_scale({}, workers=3, launcher="gang").workers == 3
     # What the scale has for its own launcher is no wish.
     assert Execution.of_scale({"launcher": "train", "workers": 8}, launcher="inline").workers == 1
-    assert Execution.of_scale({"launcher": "train", "workers": 8}, local=True).workers == 1
+    assert Execution.of_scale({"launcher": "train", "workers": 8, "cpus_per_worker": 0}, local=True).workers == 1
