@@ -26,11 +26,13 @@ from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.synthetic import draw_city
 from fpl.losses import kernels
 from fpl.sweep.places import Places
+from tests.triton_interpreter import replace_once_per_launch
 
 torch.set_num_threads(1)
 # The GPU kernels run in Triton's interpreter, which has to be asked for before anything imports Triton.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+    replace_once_per_launch()
 # Compiled here, and not within the time limit of whichever test comes first.
 kernels.available("cpu")
 
