@@ -36,7 +36,7 @@ from fpl.cli.options import (
     WorkerThreads,
     split_names,
 )
-from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, size_text
+from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, say, size_text
 from fpl.cli.show import Asked
 from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
@@ -123,14 +123,14 @@ def _plan_tables(machine: Machine, tables: list[str], seeds: int | None, rows: R
     campaign = load_campaign(machine.experiments, machine.scale, tables, seeds, rows, overrides)
     launch = machine.launch(campaign.scale)
     places = machine.places(campaign.scale_name, [config for cell in campaign.all_cells for config in cell.configs])
-    found = make_plan(campaign, places, machine.has, launch)
+    found = make_plan(campaign, places, machine.has, launch, say)
     if machine.calibrate:
         runs = found.to_come or found.wanted
         timed = [(run.config, found.seconds(run)) for run in runs]
         workers = max((found.layout(run).workers for run in runs if not run.gang), default=1)
         on_gpu = any(found.layout(run).on_gpu for run in runs)
         calibrate_runs(timed, places.out, machine.calibrate, launch, on_gpu=on_gpu, workers=workers)
-        found = make_plan(campaign, places, machine.has, launch)
+        found = make_plan(campaign, places, machine.has, launch, say)
     print_plan(found, places.out, noise=asked.whole)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -89,6 +90,11 @@ def calibrate_runs(
             say=lambda text: print(text, flush=True),
         )
     print(f"calibration of {len(measured)} kinds of steps in {write_calibration(out, measured)}")
+
+
+def say(text: str) -> None:
+    """Tell the user what takes longer, beside the plan itself."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def plan_console() -> Console:

@@ -141,7 +141,7 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
 
     # What a cluster holds is known when it has been joined: `Cluster.check` asks it.
     has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
-    plan = make_plan(campaign, places, has, asdict(execution))
+    plan = make_plan(campaign, places, has, asdict(execution), _say)
     if plan.blocked:
         listed = [f"{count} runs: {reason}" for reason, count in plan.obstacles.items()]
         raise FplError(

@@ -135,7 +135,7 @@ def _plan(studies: list[Study], places: Places, execution: Execution, budget: st
 
     # What a cluster holds is known when it has been joined.
     has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
-    plan = plan_search(studies, places, has, asdict(execution), parse_budget(budget) if budget else None)
+    plan = plan_search(studies, places, has, asdict(execution), parse_budget(budget) if budget else None, _say)
     print_search_plan(plan, places.out)
     if plan.blocked:
         raise FplError("the search cannot start\n  " + "\n  ".join(plan.blocked), where=studies[0].search.name)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, size_text
+from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, say, size_text
 from fpl.text import duration
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ def plan_a_search(
     studies = load_studies(machine.experiments, name, machine.scale, seed=sampler_seed, overrides=overrides, **changes)
     launch = machine.launch(scale_file(machine.experiments, machine.scale))
     places = machine.places(studies[0].scale, [study.base for study in studies])
-    found = plan_search(studies, places, machine.has, launch, allowed)
+    found = plan_search(studies, places, machine.has, launch, allowed, say)
     if machine.calibrate:
         timed = [(each.study.base, each.trial_seconds) for each in found.studies]
         layout = found.layout
         calibrate_runs(timed, places.out, machine.calibrate, launch, on_gpu=layout.on_gpu, workers=layout.workers)
-        found = plan_search(studies, places, machine.has, launch, allowed)
+        found = plan_search(studies, places, machine.has, launch, allowed, say)
     print_search_plan(found, places.out)
 
 

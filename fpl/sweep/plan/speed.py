@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fpl.config.schema import RunConfig
-from fpl.errors import FplError
-from fpl.files import write_atomic
-from fpl.sweep.plan.cost import Work, run_work, step_key, step_work
+from fpl.sweep.plan.cost import Work
+from fpl.sweep.plan.costs import Costs, step_key
+from fpl.sweep.plan.rows import read_rows, write_rows
 
 CALIBRATION = "calibration.parquet"
 
@@ -94,7 +92,7 @@ class Measured:
         device: Name of the device.
         on_gpu: Whether it is a GPU.
         threads: CPU threads of torch.
-        key: Kind of step (`fpl.sweep.plan.cost.step_key`).
+        key: Kind of step (`fpl.sweep.plan.costs.step_key`).
         labeled_batch: Labeled images of the step.
         unlabeled_batch: Unlabeled images of the step.
         steps: Steps that were timed.
@@ -127,10 +125,12 @@ class CostModel:
     Attributes:
         speed: The device's assumed speed.
         measured: Calibration of the device; empty for none.
+        costs: Of runs.
     """
 
     speed: Speed
     measured: tuple[Measured, ...] = ()
+    costs: Costs = field(default_factory=Costs, compare=False)
 
     @cached_property
     def ratios(self) -> dict[str, float]:
@@ -146,11 +146,11 @@ class CostModel:
 
     def step_seconds(self, config: RunConfig, workers: int = 1) -> float:
         """Seconds of one step on the global batch, shared by `workers`."""
-        return self._seconds(config, step_work(config), workers)
+        return self._seconds(config, self.costs.of(config).step, workers)
 
     def run_seconds(self, config: RunConfig, workers: int = 1) -> float:
         """Seconds of a whole run, validations included, shared by `workers`."""
-        return self._seconds(config, run_work(config), workers)
+        return self._seconds(config, self.costs.of(config).run(config), workers)
 
     def _seconds(self, config: RunConfig, work: Work, workers: int) -> float:
         ratio = self.ratios.get(step_key(config))
@@ -169,10 +169,8 @@ def write_calibration(out: Path, measured: Sequence[Measured]) -> Path:
         row = asdict(entry)
         work = row.pop("work")
         rows.append(row | {name: work[name] for name in ("calls", "gflop", "gigabytes")})
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=CALIBRATION_SCHEMA), buffer, compression="zstd")
     path = out / CALIBRATION
-    write_atomic(path, buffer.getvalue())
+    write_rows(path, rows, CALIBRATION_SCHEMA)
     return path
 
 
@@ -182,17 +180,7 @@ def read_calibration(out: Path) -> list[Measured]:
     Raises:
         FplError: The file is damaged or lacks a column.
     """
-    path = out / CALIBRATION
-    if not path.is_file():
-        return []
-    try:
-        rows = pq.read_table(path, schema=CALIBRATION_SCHEMA).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise FplError(
-            f"no calibration: {error}", where=str(path), hint="remove the file; fpl plan --calibrate 5 makes a new one"
-        ) from None
-    found = []
-    for row in rows:
-        work = Work(row.pop("calls"), row.pop("gflop"), row.pop("gigabytes"))
-        found.append(Measured(**row, work=work))
-    return found
+    remedy = "remove the file; fpl plan --calibrate 5 makes a new one"
+    rows = read_rows(out / CALIBRATION, CALIBRATION_SCHEMA, remedy)
+    works = [Work(*(row.pop(name) for name in ("calls", "gflop", "gigabytes"))) for row in rows]
+    return [Measured(**row, work=work) for row, work in zip(rows, works, strict=True)]

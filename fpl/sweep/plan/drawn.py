@@ -1,0 +1,79 @@
+"""A method and its batches without any data: random weights, random pixels. For counting steps, and for timing them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fpl.config.schema import RunConfig
+from fpl.data.batches import Batch, Draw, Partner
+from fpl.data.spec import IGNORE
+from fpl.methods import METHODS, Method
+from fpl.models import build_network
+from fpl.train.runtime import Workers
+
+
+def bare_method(config: RunConfig, device: torch.device) -> Method:
+    """Build the method of a run as it trains on a device (`meta`: nothing is stored), its weights random."""
+    with device:
+        method: Method = METHODS[config.method.name](
+            config,
+            lambda: build_network(config.model, config.data.num_classes, device_type=device.type),
+            Workers(),
+        )
+    if config.train.channels_last:
+        method.to(memory_format=torch.channels_last)
+    return method.train()
+
+
+class DrawnImages:
+    """Source of unlabeled images that has the same random one in memory for all of them.
+
+    Attributes:
+        reads: How many were asked for.
+    """
+
+    count = 1000
+
+    def __init__(self, config: RunConfig) -> None:
+        crop = config.data.crop
+        self.reads = 0
+        self._drawn = torch.randint(0, 256, (3, *crop), dtype=torch.uint8), torch.ones(crop, dtype=torch.bool)
+
+    def read(self, index: int, position: int) -> tuple[Tensor, Tensor]:
+        """The image, uint8 [3, h, w], and where it is valid, bool [h, w]: everywhere."""
+        self.reads += 1
+        return self._drawn
+
+    def truth(self, index: int, position: int) -> Tensor:
+        """Its label, uint8 [h, w]: unknown."""
+        return torch.full_like(self._drawn[0][0], IGNORE)
+
+
+def drawn_batch(config: RunConfig, method: Method, step: int) -> Batch:
+    """What a method asks for at a step: random images and labels, each class as likely as the other.
+
+    Args:
+        config: Batch sizes, crop, classes.
+        method: What it draws, and whether it pastes: every slot then has an image to paste from.
+        step: From 0.
+    """
+    data = config.data
+
+    def images(count: int) -> tuple[Tensor, Tensor]:
+        drawn = torch.randint(0, 256, (count, 3, *data.crop), dtype=torch.uint8)
+        return drawn, torch.ones(count, *data.crop, dtype=torch.bool)
+
+    def labels(count: int) -> Tensor:
+        return torch.randint(0, data.num_classes, (count, *data.crop), dtype=torch.uint8)
+
+    image, valid = images(data.labeled_batch)
+    label = labels(data.labeled_batch)
+    numbers = torch.arange(data.unlabeled_batch)
+    position = numbers + step * data.unlabeled_batch
+    unlabeled = [Draw(*images(data.unlabeled_batch), numbers, position) for _ in range(method.draws)]
+    partner = None
+    if method.paste is not None:
+        other, shown = images(data.labeled_batch)
+        partner = Partner(other, labels(data.labeled_batch), shown)
+    return Batch(image, label, valid, unlabeled, step, partner)
