@@ -121,9 +121,8 @@ def _row(key: str, cost: Cost) -> dict[str, object]:
 
 def cost_key(config: RunConfig) -> str:
     """Digest of what decides the cost of a run, 16 hex digits; it changes with the code that is counted."""
-    tree = {
-        section: {key: getattr(getattr(config, section), key) for key in keys} for section, keys in DECISIVE.items()
-    }
+    sections = {section: getattr(config, section).model_dump(mode="json") for section in DECISIVE}
+    tree = {section: {key: sections[section].get(key) for key in keys} for section, keys in DECISIVE.items()}
     tree["model"] = config.model.model_dump(mode="json", exclude={"pretrained", "pretrained_sha256"})
     tree["method"] = config.method.model_dump(mode="json")
     tree["optim"] = config.optim.model_dump(mode="json", exclude={"lr"})

@@ -41,6 +41,7 @@ SMALL = {
     "pretrained_sha256": None,
 }
 META, CPU = torch.device("meta"), torch.device("cpu")
+Shapes = tuple[tuple[int, ...], ...]
 # Passes that were counted in this process: few kinds of networks are in hundreds of cells.
 _known: dict[tuple[Any, ...], Tally] = {}
 
@@ -61,7 +62,7 @@ class Pass:
 
     path: str
     function: str
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: Shapes
     wanted: tuple[bool, ...]
     differentiated: bool
     training: bool
@@ -226,9 +227,6 @@ def _channels(module: nn.Module) -> int | None:
     return None
 
 
-Shapes = tuple[tuple[int, ...], ...]
-
-
 def _sum(
     method: Method,
     passes: Iterable[Pass],
@@ -308,7 +306,7 @@ class _Scale:
 
     @functools.cached_property
     def _high(self) -> tuple[torch.Size, torch.Size]:
-        """Shapes of a backbone's last features, which no common ratio leads to: of the tiny one, and of the real one."""
+        """Shapes of the last features of the tiny backbone and of the real one: no common ratio leads to them."""
         pairs = ((bare_method(self.small, META), self.small.data.crop), (self.method, self.crop))
         with torch.no_grad():
             small, real = (method.network.features(_image(2, size)).high.shape[1:] for method, size in pairs)

@@ -1,6 +1,7 @@
 """What a search would do and cost, before it starts: trials, device-hours, wall time, and what is in its way.
 
-Imports neither torch nor Ray, unless a cost is not known yet. What a trial costs is what the varied run costs: the settings of FPL hardly change it.
+Imports neither torch nor Ray, unless a cost is not known yet. What a trial costs is what the varied run costs: the
+settings of FPL hardly change it.
 """
 
 from __future__ import annotations

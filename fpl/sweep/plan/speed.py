@@ -64,17 +64,19 @@ class Speed:
 
 
 # `python benchmarks/steps.py`: least squares over 40 kinds of steps of the tiny network on one core, nearly all within
-# 10 %; the last two numbers from preparing images and from runs on two workers.
+# 10 %; the last two numbers from preparing images and from runs on two workers. The first three were measured with the
+# traffic of the losses alone, and have been rescaled, within 1 % for all 40 kinds, since that of mixing, pasting and
+# normalising images is counted with it (4 % to 28 % more at full size).
 CPU_CORE = Speed(
     "as measured on one core of an Intel Xeon at 2.5 GHz with AVX-512, tiny networks",
-    per_call=2.01e-4,
-    per_gflop=2.42e-2,
-    per_gigabyte=0.303,
+    per_call=2.06e-4,
+    per_gflop=2.34e-2,
+    per_gigabyte=0.242,
     per_image=4e-4,
     per_shared_call=9e-4,
 )
 # Table A6 prints AEL's seconds per epoch on 8 V100: 4.48 s a step on Cityscapes, 1.44 s on VOC. Its network and passes
-# make 17.4 and 7.8 TFLOP a step and GPU (`python benchmarks/flops.py`), so 3.9 and 5.4 TFLOP/s; taken is their mean.
+# make 17.4 and 7.8 TFLOP a step and GPU (tests/sweep/plan/test_count.py), so 3.9 and 5.4 TFLOP/s; taken is their mean.
 # The bandwidth is two thirds of the device's 0.9 TB/s, the time per call that of three kernel launches.
 V100 = Speed(
     "a V100 at the 4.6 TFLOP/s that the AEL times of the paper's Table A6 amount to",
