@@ -25,7 +25,7 @@ from fpl.store.write import write_run
 from fpl.sweep.places import Places
 from fpl.sweep.plan.campaign_plan import LAUNCHER_START, RAY_START, RUN_START
 from fpl.sweep.plan.capacity import Capacity
-from fpl.sweep.plan.cost import kept_bytes
+from fpl.sweep.plan.costs import Costs
 from fpl.sweep.plan.search_plan import SearchPlan, plan_search
 from fpl.sweep.plan.speed import CPU_CORE, V100, CostModel
 from fpl.sweep.search.budget import parse_budget
@@ -146,7 +146,7 @@ def test_without_a_budget_the_files_trials_are_those_of_each_study(make: Make, p
     # Seven on two slots: four, one after the other; the studies follow each other.
     assert plan.slots == 2
     assert plan.wall_seconds() == pytest.approx(RAY_START + LAUNCHER_START["inline"] + 4 * first + 4 * second)
-    assert plan.disk_bytes()[0] == 14 * kept_bytes(make()[0].base)
+    assert plan.disk_bytes()[0] == 14 * Costs().of(make()[0].base).kept_bytes
     assert not plan.blocked
 
 
