@@ -197,7 +197,7 @@ def _recorded(method: Method) -> Iterator[list[Pass]]:
     networks = [module for module in names if isinstance(module, SegmentationNetwork)]
     with contextlib.ExitStack() as stack:
         for network in networks:
-            network.raw = wrapped(network)  # type: ignore[method-assign]
+            network.raw = wrapped(network)  # type: ignore[method-assign, assignment]
             stack.callback(delattr, network, "raw")
         stack.callback(register_module_forward_pre_hook(enter).remove)
         stack.callback(register_module_forward_hook(leave).remove)
@@ -250,7 +250,8 @@ def _gone_both_ways(module: nn.Module, item: Pass, shapes: Shapes) -> Tally:
     """What a pass takes, carried out with its way back."""
     module.zero_grad(set_to_none=True)
     inputs = [torch.zeros(shape).requires_grad_(wanted) for shape, wanted in zip(shapes, item.wanted, strict=True)]
-    with torch.set_grad_enabled(item.differentiated), Counter() as counter:
+    counter = Counter()
+    with torch.set_grad_enabled(item.differentiated), counter:
         found = tensors_in(getattr(module, item.function)(*inputs))
         # Beside its logits a network gives features that another pass may go on from.
         ends = [tensor for tensor in found if tensor.requires_grad][: 1 if item.function == "raw" else None]
@@ -263,7 +264,8 @@ def _gone_forward(module: nn.Module, item: Pass, shapes: Shapes) -> Tally:
     """Operations and calls of a pass on `meta`; its bytes are never asked for."""
     pairs = zip(shapes, item.wanted, strict=True)
     inputs = [torch.empty(shape, device=META, requires_grad=wanted) for shape, wanted in pairs]
-    with torch.set_grad_enabled(item.differentiated), Counter(ahead=item.differentiated) as counter:
+    counter = Counter(ahead=item.differentiated)
+    with torch.set_grad_enabled(item.differentiated), counter:
         getattr(module, item.function)(*inputs)
     return counter.tally
 
@@ -273,7 +275,7 @@ def _passes_at(method: Method, step: Step, crop: tuple[int, int]) -> Tally:
     for module in method.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             # It has neither a convolution nor a product in it, and nothing on `meta` takes longer.
-            module.forward = lambda image: image
+            module.forward = lambda image: image  # type: ignore[method-assign, assignment]
     scale = _Scale(step.config, method, crop)
     return _sum(
         method,
