@@ -395,6 +395,8 @@ def test_choices_of_the_command_line_are_those_of_the_files() -> None:
 
 def test_a_plan_is_made_without_torch_ray_and_optuna(experiments: Path, places: Places, make: Make) -> None:
     record_trial(places.out, make()[0], 0, state="complete", run_scores=[40.0])
+    # What runs cost is counted with torch by the first plan beside a store.
+    Costs(places.out).learn([make()[0].base, make()[0].config({})])
     folders = ", ".join(
         f"{name}=Path({str(path)!r})"
         for name, path in (
