@@ -34,7 +34,8 @@ COSTS_SCHEMA = pa.schema(
     ]
 )
 # What a count depends on beside the configuration.
-SOURCES = ("models", "methods", "losses", "train/step.py", "sweep/plan/count.py", "sweep/plan/tally.py")
+COUNTERS = tuple(f"sweep/plan/{name}.py" for name in ("count", "record", "tally", "drawn"))
+SOURCES = ("models", "methods", "losses", "train/step.py", *COUNTERS)
 # What of a configuration does: these keys of these sections, and all keys of the method and the optimizer but the rate.
 DECISIVE = {
     "data": ("num_classes", "crop", "labeled_batch", "unlabeled_batch", "groups"),

@@ -8,23 +8,21 @@ sizes say how fast.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from fpl.config.schema import DataConfig, EvalConfig, LossConfig, RunConfig, SplitConfig, TrainConfig
 from fpl.losses import kernels
 from fpl.methods import Clock, Method
-from fpl.models import SegmentationNetwork
 from fpl.sweep.plan.cost import Cost, Work
 from fpl.sweep.plan.drawn import DrawnImages, bare_method, drawn_batch
+from fpl.sweep.plan.record import Pass, Shapes, channels_of, recorded
 from fpl.sweep.plan.tally import Counter, Tally, size_of, tensors_in
 from fpl.train.step import take_step
 
@@ -41,32 +39,8 @@ SMALL = {
     "pretrained_sha256": None,
 }
 META, CPU = torch.device("meta"), torch.device("cpu")
-Shapes = tuple[tuple[int, ...], ...]
 # Passes that were counted in this process: few kinds of networks are in hundreds of cells.
 _known: dict[tuple[Any, ...], Tally] = {}
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One pass of a step through a module with weights, at a small crop.
-
-    Attributes:
-        path: The module's name in the method.
-        function: Its function: `raw` of a network, or `__call__`.
-        shapes: Of the tensors that went in.
-        wanted: Of which of these the gradient is wanted.
-        differentiated: Whether any gradient is.
-        training: Whether the module was in training mode.
-        first: Name of the first layer in it that says how many channels it takes; empty for none.
-    """
-
-    path: str
-    function: str
-    shapes: Shapes
-    wanted: tuple[bool, ...]
-    differentiated: bool
-    training: bool
-    first: str = ""
 
 
 @dataclass(frozen=True)
@@ -142,7 +116,7 @@ def _small_step(config: RunConfig) -> Step:
         optimizers = method.optimizers()
         batch = drawn_batch(config, method, 0)
         counter = Counter()
-        with _recorded(method) as passes, counter:
+        with recorded(method) as passes, counter:
             take_step(method, optimizers, batch, Clock(0, 2), config.train, CPU)
         beside = counter.tally - _sum(method, passes, lambda item: item.shapes, _gone_both_ways)
     data = config.data
@@ -159,72 +133,6 @@ def _owned(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 
 def _state_share(optimizer: torch.optim.Optimizer) -> float:
     return size_of(list(optimizer.state.values())) / max(1, size_of(_owned(optimizer)))
-
-
-@contextlib.contextmanager
-def _recorded(method: Method) -> Iterator[list[Pass]]:
-    """Within this context the passes through the method's modules are put into the list, those inside others not."""
-    names = {module: name for name, module in method.named_modules() if any(True for _ in module.parameters())}
-    names.pop(method)
-    passes: list[Pass] = []
-    depth = 0
-
-    def enter(module: nn.Module, inputs: tuple[Any, ...], function: str = "__call__") -> None:
-        nonlocal depth
-        if module not in names:
-            return
-        depth += 1
-        if depth == 1:
-            passes.append(_pass(module, names[module], function, inputs))
-        elif not passes[-1].first and _channels(module) is not None:
-            passes[-1] = replace(passes[-1], first=names[module])
-
-    def leave(module: nn.Module, *_: Any) -> None:
-        nonlocal depth
-        depth -= module in names
-
-    def wrapped(network: SegmentationNetwork) -> Callable[[Tensor], Any]:
-        raw = network.raw
-
-        def counted(image: Tensor) -> Any:
-            enter(network, (image,), "raw")
-            found = raw(image)
-            leave(network)
-            return found
-
-        return counted
-
-    networks = [module for module in names if isinstance(module, SegmentationNetwork)]
-    with contextlib.ExitStack() as stack:
-        for network in networks:
-            network.raw = wrapped(network)  # type: ignore[method-assign, assignment]
-            stack.callback(delattr, network, "raw")
-        stack.callback(register_module_forward_pre_hook(enter).remove)
-        stack.callback(register_module_forward_hook(leave).remove)
-        yield passes
-
-
-def _pass(module: nn.Module, path: str, function: str, inputs: tuple[Any, ...]) -> Pass:
-    tensors = list(tensors_in(inputs))
-    wanted = tuple(torch.is_grad_enabled() and tensor.requires_grad for tensor in tensors)
-    trained = any(parameter.requires_grad for parameter in module.parameters())
-    return Pass(
-        path,
-        function,
-        shapes=tuple(tuple(tensor.shape) for tensor in tensors),
-        wanted=wanted,
-        differentiated=any(wanted) or (trained and torch.is_grad_enabled()),
-        training=module.training,
-        first=path if _channels(module) is not None else "",
-    )
-
-
-def _channels(module: nn.Module) -> int | None:
-    """How many channels a layer takes; None where it does not say."""
-    for name in ("in_channels", "in_features", "num_features"):
-        if isinstance(found := getattr(module, name, None), int):
-            return found
-    return None
 
 
 def _sum(
@@ -300,7 +208,7 @@ class _Scale:
             return (shape[0], 3, *crop)
         # A backbone that was exchanged has other layers; what goes into it are images.
         layer = dict(self.method.named_modules()).get(first)
-        channels = shape[1] if layer is None else _channels(layer) or shape[1]
+        channels = shape[1] if layer is None else channels_of(layer) or shape[1]
         if shape[1:] == self._high[0]:
             return (shape[0], channels, *self._high[1][1:])
         sides = (-(-length * whole // side) for length, whole, side in zip(shape[2:], crop, small, strict=True))
