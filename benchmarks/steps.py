@@ -29,7 +29,7 @@ from fpl.data.synthetic import draw_city
 from fpl.store import load_results
 from fpl.sweep.plan.calibrate import calibrate
 from fpl.sweep.plan.capacity import processor_name
-from fpl.sweep.plan.cost import step_work
+from fpl.sweep.plan.costs import Costs
 from fpl.text import table
 
 BASE = Path(__file__).parents[1] / "experiments" / "base"
@@ -123,7 +123,7 @@ def main() -> None:
         image = per_image(folder, steps)
         more = []
         for name, config, found in shared(folder, steps):
-            counted = step_work(config)
+            counted = Costs().of(config).step
             alone = fit[0] * counted.calls
             divided = fit[1] * counted.gflop + fit[2] * counted.gigabytes + image * counted.images
             more.append((found - alone - divided / 2) / counted.calls)

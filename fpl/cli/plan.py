@@ -10,7 +10,7 @@ import typer
 
 from fpl.cli.groups import grouped
 from fpl.cli.options import Address, Asked, Folders, Launch, Local, Searching, SearchSplits, Store
-from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, size_text
+from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, say, size_text
 from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
 from fpl.text import duration
@@ -70,10 +70,10 @@ def _plan_tables(machine: Machine, asked: Asked) -> None:
 
     campaign = asked.campaign(asked.cells)
     places = machine.places([config for cell in campaign.all_cells for config in cell.configs])
-    found = make_plan(campaign, places, machine.has, machine.execution)
+    found = make_plan(campaign, places, machine.has, machine.execution, say)
     if machine.calibrate:
         calibrate_runs(machine, [(run.config, found.seconds(run)) for run in found.to_come or found.wanted])
-        found = make_plan(campaign, places, machine.has, machine.execution)
+        found = make_plan(campaign, places, machine.has, machine.execution, say)
     print_plan(found, places.out, noise=asked.whole)
 
 

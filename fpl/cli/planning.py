@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,11 @@ def calibrate_runs(machine: Machine, timed: Sequence[tuple[RunConfig, float]]) -
             say=lambda text: print(text, flush=True),
         )
     print(f"calibration of {len(measured)} kinds of steps in {write_calibration(machine.out, measured)}")
+
+
+def say(text: str) -> None:
+    """Tell the user what takes longer, beside the plan itself."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def plan_console() -> Console:

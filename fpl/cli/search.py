@@ -85,7 +85,7 @@ def _plan(studies: list[Study], places: Places, execution: Execution, budget: st
     from fpl.sweep.search.budget import parse_budget
 
     has, allowed = known_capacity(execution.address), parse_budget(budget) if budget else None
-    plan = plan_search(studies, places, has, execution, allowed)
+    plan = plan_search(studies, places, has, execution, allowed, _say)
     print_search_plan(plan, places.out)
     if plan.blocked:
         raise FplError("the search cannot start\n  " + "\n  ".join(plan.blocked), where=studies[0].search.name)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, size_text
+from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, say, size_text
 from fpl.text import duration
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ def plan_a_search(machine: Machine, studies: Sequence[Study], budget: str | None
 
     allowed = parse_budget(budget) if budget else None
     places = machine.places([study.base for study in studies])
-    found = plan_search(studies, places, machine.has, machine.execution, allowed)
+    found = plan_search(studies, places, machine.has, machine.execution, allowed, say)
     if machine.calibrate:
         calibrate_runs(machine, [(each.study.base, each.trial_seconds) for each in found.studies])
-        found = plan_search(studies, places, machine.has, machine.execution, allowed)
+        found = plan_search(studies, places, machine.has, machine.execution, allowed, say)
     print_search_plan(found, places.out)
 
 

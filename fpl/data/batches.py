@@ -85,6 +85,10 @@ class BatchRequest:
     labeled_streams: int = 1
     paste: PasteRequest | None = None
 
+    def unlabeled_crop(self, crop: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of the unlabeled crops beside labeled ones of this size."""
+        return round(crop[0] * self.crop_scale), round(crop[1] * self.crop_scale)
+
     def check(self) -> None:
         """Refuse what the loader does not have.
 
@@ -166,7 +170,7 @@ class _Steps(Dataset[Batch | FplError]):
             self.paste_augmentation = Augmentation(data.model_copy(update=wide))
         self.images = images
         self.augmentation = Augmentation(data)
-        crop = tuple(round(side * request.crop_scale) for side in data.crop)
+        crop = request.unlabeled_crop(data.crop)
         self.unlabeled_augmentation = Augmentation(data.model_copy(update={"crop": crop}))
         self.labeled, self.unlabeled = split.labeled, split.unlabeled
         self.labeled_batch, self.unlabeled_batch = data.labeled_batch, data.unlabeled_batch

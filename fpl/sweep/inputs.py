@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fpl.config.schema import RunConfig
-from fpl.config.weights import weights_file_names
 from fpl.data.parallel import run_parallel
 from fpl.data.spec import find_root, get_spec, has_data
 from fpl.data.splits import get_family, make_split, split_folder, write_split
 from fpl.data.splits.importing import rule_faults
-from fpl.data.splits.split import LABELED_FILE
 from fpl.data.splits.store import load_split
 from fpl.sweep.places import Places
+from fpl.sweep.plan.needs import Needs, split_name
 
 Say = Callable[[str], None]
 
@@ -29,39 +28,31 @@ def make_inputs(configs: Iterable[RunConfig], places: Places, say: Say) -> None:
     Raises:
         FplError: Something in the way has another origin.
     """
-    listed = list(configs)
-    _draw(sorted({config.data.dataset for config in listed}), places, say)
-    _encoders(listed, places, say)
-    _splits(listed, places, say)
+    listed, needs = list(configs), Needs(places)
+    for config in listed:
+        needs.lacking(config)  # what nothing can be done about here, the run will say
+    for name in sorted(needs.drawn):
+        _draw(name, places, say)
+    _encoders(listed, needs, say)
+    _splits(listed, needs, say)
 
 
-def _draw(datasets: list[str], places: Places, say: Say) -> None:
-    from fpl.data.drawing import is_current
+def _draw(name: str, places: Places, say: Say) -> None:
     from fpl.data.synthetic import draw_city, draw_voc
 
-    for name in datasets:
-        spec = get_spec(name)
-        if spec.drawn and not (has_data(name, places.data_root) and is_current(find_root(spec, places.data_root))):
-            say(f"drawing {name} in {places.data_root / name}: a few seconds")
-            (draw_city if name == "synthetic_city" else draw_voc)(places.data_root / name)
+    say(f"drawing {name} in {places.data_root / name}: a few seconds")
+    (draw_city if name == "synthetic_city" else draw_voc)(places.data_root / name)
 
 
-def _splits(configs: list[RunConfig], places: Places, say: Say) -> None:
-    splits = {
-        (config.data.dataset, config.data.split.family, config.data.split.fraction, config.data.split.index)
-        for config in configs
-    }
-    missing = []
-    for named in sorted(splits):
-        if get_family(named[1]).pick is None or not has_data(named[0], places.data_root):
-            continue
-        if (split_folder(places.splits_root, *named) / LABELED_FILE).is_file():
-            _check_rule(named, places)
-        else:
-            missing.append(named)
-    if missing:
-        say(f"writing {len(missing)} splits in {places.splits_root}")
-    for dataset, family, fraction, index in missing:
+def _splits(configs: list[RunConfig], needs: Needs, say: Say) -> None:
+    places = needs.places
+    named = {split_name(config) for config in configs}
+    for each in sorted(named - set(needs.splits)):
+        if get_family(each[1]).pick is not None and has_data(each[0], places.data_root):
+            _check_rule(each, places)
+    if needs.splits:
+        say(f"writing {len(needs.splits)} splits in {places.splits_root}")
+    for dataset, family, fraction, index in sorted(needs.splits):
         spec = get_spec(dataset)
         root = find_root(spec, places.data_root)
         split = make_split(spec, root, family, fraction, index, splits_root=places.splits_root)
@@ -77,23 +68,17 @@ def _check_rule(named: tuple[str, str, str, int], places: Places) -> None:
         raise fault
 
 
-def _encoders(configs: list[RunConfig], places: Places, say: Say) -> None:
-    models = {
-        (config.model.tiny_width, config.model.tiny_depth): config.model
-        for config in configs
-        if config.model.backbone == "tiny" and config.model.pretrained == "imagenet"
-    }
-    folder = places.weights_dir
+def _encoders(configs: list[RunConfig], needs: Needs, say: Say) -> None:
+    folder = needs.places.weights_dir
     if folder is None:
         return
-    made = {size: (folder / weights_file_names(model)[0]).is_file() for size, model in sorted(models.items())}
-    for size in (size for size, there in made.items() if there):
+    models = [config.model for config in configs if config.model.pretrained == "imagenet"]
+    sizes = {(model.tiny_width, model.tiny_depth) for model in models if model.backbone == "tiny"}
+    for size in sorted(sizes - set(needs.encoders)):
         _pretrain((folder, *size))  # looks whether the file is what this would make
-    missing = [size for size, there in made.items() if not there]
-    if not missing:
-        return
-    say(f"pre-training {len(missing)} tiny encoders in {folder}: about half a minute")
-    run_parallel(_pretrain, [(folder, *size) for size in missing])
+    if needs.encoders:
+        say(f"pre-training {len(needs.encoders)} tiny encoders in {folder}: about half a minute")
+        run_parallel(_pretrain, [(folder, *size) for size in sorted(needs.encoders)])
 
 
 def _pretrain(arguments: tuple[Path, int, int]) -> None:

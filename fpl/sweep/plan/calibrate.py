@@ -10,17 +10,14 @@ from dataclasses import replace
 
 import torch
 
-from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
-from fpl.data.batches import Batch, Draw, Labeled
-from fpl.data.spec import IGNORE
 from fpl.errors import FplError
-from fpl.methods.base import Clock, Method
-from fpl.models import build_network
+from fpl.methods.base import Clock
 from fpl.sweep.outcome import provenance
-from fpl.sweep.plan.cost import step_key, step_work
+from fpl.sweep.plan.costs import Costs, step_key
+from fpl.sweep.plan.drawn import DrawnImages, bare_method, drawn_batch
 from fpl.sweep.plan.speed import Measured
-from fpl.train.runtime import Workers, prepare_torch, select_device
+from fpl.train.runtime import prepare_torch, select_device
 from fpl.train.step import take_step
 
 # Kinds of steps that are measured, those first that most of the campaign's time goes into.
@@ -104,7 +101,7 @@ def _measured(used: RunConfig, seconds: float, name: str, device: torch.device, 
         steps,
         seconds,
         # The images were in memory: reading them has its own share of an estimate.
-        replace(step_work(used), images=0.0),
+        replace(Costs().of(used).step, images=0.0),
         torch.__version__,
         datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
@@ -141,67 +138,18 @@ def _time(config: RunConfig, steps: int, device: torch.device, clock: Callable[[
     """Median seconds of a step."""
     prepare_torch(config.train, torch.get_num_threads())
     torch.manual_seed(0)
-    method: Method = method_class(config.method)(
-        config,
-        lambda: build_network(config.model, config.data.num_classes, device_type=device.type),
-        Workers(),
-    )
-    method.to(device)
-    if config.train.channels_last:
-        method.to(memory_format=torch.channels_last)
-    method.attach(_OneImage(config))
-    method.train()
+    method = bare_method(config, device)
+    method.attach(DrawnImages(config))
     optimizers = method.optimizers()
     times = []
     for number in range(WARM_UP + steps):
-        batch = _batch(config, method.request.draws, number, paste=method.request.paste is not None)
+        batch = drawn_batch(config, method, number)
         _wait(device)
         began = clock()
         take_step(method, optimizers, batch, Clock(number, WARM_UP + steps), config.train, device)
         _wait(device)
         times.append(clock() - began)
     return statistics.median(times[WARM_UP:])
-
-
-class _OneImage:
-    """Source of unlabeled images that has the same random one in memory for all of them."""
-
-    count = 1000
-
-    def __init__(self, config: RunConfig) -> None:
-        crop = config.data.crop
-        self._drawn = torch.randint(0, 256, (3, *crop), dtype=torch.uint8), torch.ones(crop, dtype=torch.bool)
-
-    def read(self, index: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._drawn
-
-    def truth(self, index: int, position: int) -> torch.Tensor:
-        return torch.full_like(self._drawn[0][0], IGNORE)
-
-
-def _batch(config: RunConfig, draws: int, step: int, *, paste: bool = False) -> Batch:
-    """Random images and labels, each class as likely as the other; with `paste`, others to paste from in every slot."""
-    data = config.data
-
-    def images(count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return (
-            torch.randint(0, 256, (count, 3, *data.crop), dtype=torch.uint8),
-            torch.ones(count, *data.crop, dtype=torch.bool),
-        )
-
-    def labels(count: int) -> torch.Tensor:
-        return torch.randint(0, data.num_classes, (count, *data.crop), dtype=torch.uint8)
-
-    image, valid = images(data.labeled_batch)
-    label = labels(data.labeled_batch)
-    numbers = torch.arange(data.unlabeled_batch)
-    position = numbers + step * data.unlabeled_batch
-    unlabeled = [Draw(*images(data.unlabeled_batch), numbers, position) for _ in range(draws)]
-    partner = None
-    if paste:
-        other, shown = images(data.labeled_batch)
-        partner = Labeled(other, labels(data.labeled_batch), shown)
-    return Batch(image, label, valid, unlabeled, step, partner)
 
 
 def _wait(device: torch.device) -> None:

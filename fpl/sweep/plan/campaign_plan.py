@@ -1,12 +1,12 @@
 """What a campaign needs: which runs are done, failed, blocked or missing, and what those to come will cost.
 
-Imports neither torch nor Ray: a plan takes about a second.
+Imports neither torch nor Ray, unless the cost of a run is not known yet: a plan takes about a second.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from fpl.store.schema import FAILURES, RUNS
 from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan.capacity import Capacity, makespan
-from fpl.sweep.plan.cost import kept_bytes, running_bytes
+from fpl.sweep.plan.costs import Costs, silent
 from fpl.sweep.plan.needs import Needs
 from fpl.sweep.plan.speed import CPU_CORE, V100, CostModel, read_calibration
 from fpl.sweep.plan.wanted import Wanted, distinct_runs
@@ -148,8 +148,9 @@ class Plan:
 
     def disk_bytes(self) -> tuple[int, int]:
         """Disk for the runs to come: what stays, and what those running at once need besides (one of each kind)."""
-        kept = sum(kept_bytes(run.config) for run in self.to_come)
-        sizes = [running_bytes(run.config) for run in self.to_come]
+        costs = [self.cpu_model.costs.of(run.config) for run in self.to_come]
+        kept = sum(cost.kept_bytes for cost in costs)
+        sizes = [cost.running_bytes for cost in costs]
         at_once = 1
         if self.capacity is not None and self.ready:
             at_once = max(self.capacity.slots(self.layout(run)) for run in self.ready)
@@ -171,6 +172,7 @@ def make_plan(
     places: Places,
     capacity: Capacity | None = None,
     execution: Execution | None = None,
+    say: Callable[[str], None] = silent,
 ) -> Plan:
     """Sort the distinct runs of a campaign by what can be done about them.
 
@@ -179,13 +181,14 @@ def make_plan(
         places: Where the store, the data sets, the split lists and the pretrained weights are.
         capacity: What there is for runs; None leaves the question to Ray, and blocks no run for it.
         execution: How runs are carried out; None: as the scale's `[launch]` says.
+        say: Told where kinds of runs are counted that no plan beside this store has had before.
 
     Raises:
-        FplError: A damaged store or calibration, or a method of unknown cost.
+        FplError: A damaged store or calibration.
     """
     execution = execution or Execution.of_scale(campaign.scale.launch)
     wanted = distinct_runs(campaign.all_cells, campaign.scale.launch, campaign.pictured)
-    plan = Plan(campaign, wanted, capacity, execution, *cost_models(places, capacity, execution))
+    plan = Plan(campaign, wanted, capacity, execution, *cost_models(places, capacity, execution, say))
     done, failed = recorded(places)
     needs = Needs(places)
     for run in wanted:
@@ -201,11 +204,16 @@ def make_plan(
         else:
             plan.missing.append(run)
     plan.to_make, plan.to_download = needs.to_make, needs.to_download
+    # All at once: they are kept together.
+    plan.cpu_model.costs.learn(run.config for run in plan.to_come)
     return plan
 
 
-def cost_models(places: Places, capacity: Capacity | None, execution: Execution) -> tuple[CostModel, CostModel]:
+def cost_models(
+    places: Places, capacity: Capacity | None, execution: Execution, say: Callable[[str], None] = silent
+) -> tuple[CostModel, CostModel]:
     """Cost models of GPUs and of CPU cores, with the store's calibration where it is of the device at hand."""
+    costs = Costs(places.out, say)
     gpus = cpus = read_calibration(places.out)
     if capacity is not None:
         gpus = [entry for entry in gpus if entry.device == capacity.gpu_name]
@@ -213,7 +221,7 @@ def cost_models(places: Places, capacity: Capacity | None, execution: Execution)
     # Of a cluster that is not asked yet, the devices are unknown: its calibration was made there or it is of no use.
     gpus = [entry for entry in gpus if entry.on_gpu]
     cpus = [entry for entry in cpus if not entry.on_gpu and entry.threads == execution.threads]
-    return CostModel(V100, tuple(gpus)), CostModel(CPU_CORE, tuple(cpus))
+    return CostModel(V100, tuple(gpus), costs), CostModel(CPU_CORE, tuple(cpus), costs)
 
 
 def recorded(places: Places) -> tuple[set[str], dict[str, str]]:

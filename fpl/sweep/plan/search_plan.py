@@ -1,12 +1,13 @@
 """What a search would do and cost, before it starts: trials, device-hours, wall time, and what is in its way.
 
-Imports neither torch nor Ray. What a trial costs is what the varied run costs: the settings of FPL hardly change it.
+Imports neither torch nor Ray, unless a cost is not known yet. What a trial costs is what the varied run costs: the
+settings of FPL hardly change it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fpl.config.checks import warnings_of
@@ -17,7 +18,7 @@ from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan.campaign_plan import LAUNCHER_START, RAY_START, RUN_START, cost_models, misfits, recorded
 from fpl.sweep.plan.capacity import Capacity, makespan
-from fpl.sweep.plan.cost import kept_bytes, running_bytes
+from fpl.sweep.plan.costs import silent
 from fpl.sweep.plan.needs import Needs
 from fpl.sweep.plan.speed import CostModel
 from fpl.sweep.search.budget import ROUNDING, Budget, Spent, check_budget, study_budget
@@ -112,8 +113,10 @@ class SearchPlan:
 
     def disk_bytes(self) -> tuple[int, int]:
         """Disk for the trials to come: what stays, and what those running at once need besides."""
-        kept = sum(kept_bytes(each.study.base) * each.study.runs_per_trial * len(each.jobs) for each in self.studies)
-        return kept, max(running_bytes(each.study.base) for each in self.studies) * (self.slots or 1)
+        costs = [self.model.costs.of(each.study.base) for each in self.studies]
+        runs = [each.study.runs_per_trial * len(each.jobs) for each in self.studies]
+        kept = sum(cost.kept_bytes * count for cost, count in zip(costs, runs, strict=True))
+        return kept, max(cost.running_bytes for cost in costs) * (self.slots or 1)
 
 
 def plan_search(
@@ -122,6 +125,7 @@ def plan_search(
     capacity: Capacity | None,
     execution: Execution,
     budget: Budget | None = None,
+    say: Callable[[str], None] = silent,
 ) -> SearchPlan:
     """Plan the studies of a search, which are carried out one after the other.
 
@@ -131,14 +135,15 @@ def plan_search(
         capacity: What there is for runs; None leaves the question to Ray, and blocks nothing for it.
         execution: How runs are carried out.
         budget: Of all studies together; None: `trials` of the search file for each.
+        say: Told where kinds of runs are counted that no plan beside this store has had before.
 
     Raises:
-        FplError: A damaged store or calibration, a method of unknown cost, or a budget in hours of a device that the
-            runs do not use.
+        FplError: A damaged store or calibration, or a budget in hours of a device that the runs do not use.
     """
     if budget is not None:
         check_budget(budget, execution.on_gpu)
-    gpu_model, cpu_model = cost_models(places, capacity, execution)
+    gpu_model, cpu_model = cost_models(places, capacity, execution, say)
+    cpu_model.costs.learn(config for study in studies for config in (study.base, study.config({})))
     model = gpu_model if execution.on_gpu else cpu_model
     slots = capacity.slots(execution) if capacity is not None else None
     done, needs = recorded(places)[0], Needs(places)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fpl.config.schema import RunConfig
-from fpl.errors import FplError
-from fpl.files import write_atomic
-from fpl.sweep.plan.cost import Work, run_work, step_key, step_work
+from fpl.sweep.plan.cost import Work
+from fpl.sweep.plan.costs import Costs, step_key
+from fpl.sweep.plan.rows import read_rows, write_rows
 
 CALIBRATION = "calibration.parquet"
 
@@ -66,17 +64,19 @@ class Speed:
 
 
 # `python benchmarks/steps.py`: least squares over 40 kinds of steps of the tiny network on one core, nearly all within
-# 10 %; the last two numbers from preparing images and from runs on two workers.
+# 10 %; the last two numbers from preparing images and from runs on two workers. The first three were measured with the
+# traffic of the losses alone, and have been rescaled, within 1 % for all 40 kinds, since that of mixing, pasting and
+# normalising images is counted with it (4 % to 28 % more at full size).
 CPU_CORE = Speed(
     "as measured on one core of an Intel Xeon at 2.5 GHz with AVX-512, tiny networks",
-    per_call=2.01e-4,
-    per_gflop=2.42e-2,
-    per_gigabyte=0.303,
+    per_call=2.06e-4,
+    per_gflop=2.34e-2,
+    per_gigabyte=0.242,
     per_image=4e-4,
     per_shared_call=9e-4,
 )
 # Table A6 prints AEL's seconds per epoch on 8 V100: 4.48 s a step on Cityscapes, 1.44 s on VOC. Its network and passes
-# make 17.4 and 7.8 TFLOP a step and GPU (`python benchmarks/flops.py`), so 3.9 and 5.4 TFLOP/s; taken is their mean.
+# make 17.4 and 7.8 TFLOP a step and GPU (tests/sweep/plan/test_count.py), so 3.9 and 5.4 TFLOP/s; taken is their mean.
 # The bandwidth is two thirds of the device's 0.9 TB/s, the time per call that of three kernel launches.
 V100 = Speed(
     "a V100 at the 4.6 TFLOP/s that the AEL times of the paper's Table A6 amount to",
@@ -94,7 +94,7 @@ class Measured:
         device: Name of the device.
         on_gpu: Whether it is a GPU.
         threads: CPU threads of torch.
-        key: Kind of step (`fpl.sweep.plan.cost.step_key`).
+        key: Kind of step (`fpl.sweep.plan.costs.step_key`).
         labeled_batch: Labeled images of the step.
         unlabeled_batch: Unlabeled images of the step.
         steps: Steps that were timed.
@@ -127,10 +127,12 @@ class CostModel:
     Attributes:
         speed: The device's assumed speed.
         measured: Calibration of the device; empty for none.
+        costs: Of runs.
     """
 
     speed: Speed
     measured: tuple[Measured, ...] = ()
+    costs: Costs = field(default_factory=Costs, compare=False)
 
     @cached_property
     def ratios(self) -> dict[str, float]:
@@ -146,11 +148,11 @@ class CostModel:
 
     def step_seconds(self, config: RunConfig, workers: int = 1) -> float:
         """Seconds of one step on the global batch, shared by `workers`."""
-        return self._seconds(config, step_work(config), workers)
+        return self._seconds(config, self.costs.of(config).step, workers)
 
     def run_seconds(self, config: RunConfig, workers: int = 1) -> float:
         """Seconds of a whole run, validations included, shared by `workers`."""
-        return self._seconds(config, run_work(config), workers)
+        return self._seconds(config, self.costs.of(config).run(config), workers)
 
     def _seconds(self, config: RunConfig, work: Work, workers: int) -> float:
         ratio = self.ratios.get(step_key(config))
@@ -169,10 +171,8 @@ def write_calibration(out: Path, measured: Sequence[Measured]) -> Path:
         row = asdict(entry)
         work = row.pop("work")
         rows.append(row | {name: work[name] for name in ("calls", "gflop", "gigabytes")})
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=CALIBRATION_SCHEMA), buffer, compression="zstd")
     path = out / CALIBRATION
-    write_atomic(path, buffer.getvalue())
+    write_rows(path, rows, CALIBRATION_SCHEMA)
     return path
 
 
@@ -182,17 +182,7 @@ def read_calibration(out: Path) -> list[Measured]:
     Raises:
         FplError: The file is damaged or lacks a column.
     """
-    path = out / CALIBRATION
-    if not path.is_file():
-        return []
-    try:
-        rows = pq.read_table(path, schema=CALIBRATION_SCHEMA).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise FplError(
-            f"no calibration: {error}", where=str(path), hint="remove the file; fpl plan --calibrate 5 makes a new one"
-        ) from None
-    found = []
-    for row in rows:
-        work = Work(row.pop("calls"), row.pop("gflop"), row.pop("gigabytes"))
-        found.append(Measured(**row, work=work))
-    return found
+    remedy = "remove the file; fpl plan --calibrate 5 makes a new one"
+    rows = read_rows(out / CALIBRATION, CALIBRATION_SCHEMA, remedy)
+    works = [Work(*(row.pop(name) for name in ("calls", "gflop", "gigabytes"))) for row in rows]
+    return [Measured(**row, work=work) for row, work in zip(rows, works, strict=True)]

@@ -8,9 +8,10 @@ import torch
 from fpl.config.compose import validate
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
-from fpl.sweep.plan.calibrate import _batch, _shares, calibrate, representatives
+from fpl.sweep.plan.calibrate import _shares, calibrate, representatives
 from fpl.sweep.plan.capacity import processor_name
-from fpl.sweep.plan.cost import step_key, step_work
+from fpl.sweep.plan.costs import Costs, step_key
+from fpl.sweep.plan.drawn import bare_method, drawn_batch
 
 AEL = {"name": "ael", "paste_excluded": [0, 1]}
 
@@ -33,7 +34,7 @@ def test_two_steps_are_timed_without_any_data(config: RunConfig) -> None:
     # Two networks and an unlabeled batch beside one and none: more work, whatever the machine does beside.
     assert found[0].work.gflop > found[1].work.gflop
     assert found[0].device == processor_name() and not found[0].on_gpu and found[0].steps == 2
-    assert found[0].work.gflop == step_work(config).gflop and found[0].work.images == 0
+    assert found[0].work.gflop == Costs().of(config).step.gflop and found[0].work.images == 0
     assert len(lines) == 2 and "a step of 4 + 4 images" in lines[0] and "a step of 4 + 0 images" in lines[1]
 
 
@@ -89,13 +90,14 @@ def test_what_does_not_fit_is_tried_smaller(config: RunConfig, monkeypatch: pyte
 
 
 def test_random_batch_has_the_shapes_of_a_real_one(config: RunConfig) -> None:
-    batch = _batch(config, 2, 3)
+    batch = drawn_batch(config, bare_method(config, torch.device("meta")), 3)
     assert batch.image.shape == (4, 3, 40, 40) and batch.image.dtype == torch.uint8
     assert batch.label.shape == (4, 40, 40) and int(batch.label.max()) < 19
     assert [draw.image.shape for draw in batch.unlabeled] == [(4, 3, 40, 40)] * 2
     assert batch.unlabeled[0].position.tolist() == [12, 13, 14, 15]
     assert batch.partner is None
-    partner = _batch(config, 1, 0, paste=True).partner
+    ael = changed(config, method=AEL)
+    partner = drawn_batch(ael, bare_method(ael, torch.device("meta")), 0).partner
     assert partner is not None and partner.image.shape == (4, 3, 40, 40) and partner.label.shape == (4, 40, 40)
     assert not torch.equal(partner.image, batch.image) and partner.valid.all()
 

@@ -26,7 +26,7 @@ from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan.campaign_plan import LAUNCHER_START, RAY_START, RUN_START
 from fpl.sweep.plan.capacity import Capacity
-from fpl.sweep.plan.cost import kept_bytes
+from fpl.sweep.plan.costs import Costs
 from fpl.sweep.plan.search_plan import SearchPlan, plan_search
 from fpl.sweep.plan.speed import CPU_CORE, V100, CostModel
 from fpl.sweep.search.budget import parse_budget
@@ -147,7 +147,7 @@ def test_without_a_budget_the_files_trials_are_those_of_each_study(make: Make, p
     # Seven on two slots: four, one after the other; the studies follow each other.
     assert plan.slots == 2
     assert plan.wall_seconds() == pytest.approx(RAY_START + LAUNCHER_START["inline"] + 4 * first + 4 * second)
-    assert plan.disk_bytes()[0] == 14 * kept_bytes(make()[0].base)
+    assert plan.disk_bytes()[0] == 14 * Costs().of(make()[0].base).kept_bytes
     assert not plan.blocked
 
 
@@ -396,6 +396,8 @@ def test_choices_of_the_command_line_are_those_of_the_files() -> None:
 
 def test_a_plan_is_made_without_torch_ray_and_optuna(experiments: Path, places: Places, make: Make) -> None:
     record_trial(places.out, make()[0], 0, state="complete", run_scores=[40.0])
+    # What runs cost is counted with torch by the first plan beside a store.
+    Costs(places.out).learn([make()[0].base, make()[0].config({})])
     folders = ", ".join(
         f"{name}=Path({str(path)!r})"
         for name, path in (

@@ -10,9 +10,11 @@ import pytest
 from fpl.config.compose import validate
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
-from fpl.sweep.plan.cost import Work, step_key, step_work
+from fpl.sweep.plan.cost import Work
+from fpl.sweep.plan.costs import Costs, step_key
 from fpl.sweep.plan.speed import CPU_CORE, CostModel, Measured, Speed, read_calibration, write_calibration
 
+COSTS = Costs()
 SPEED = Speed("for tests", per_call=0.5, per_gflop=2.0, per_gigabyte=10.0, per_image=1.0, per_shared_call=0.25)
 
 
@@ -31,20 +33,20 @@ def test_seconds_by_hand() -> None:
 
 
 def measured(config: RunConfig, ratio: float, device: str = "here") -> Measured:
-    work = replace(step_work(config), images=0.0)
+    work = replace(COSTS.of(config).step, images=0.0)
     return Measured(device, False, 1, step_key(config), 4, 4, 5, ratio * CPU_CORE.seconds(work), work)
 
 
 def test_calibration_scales_what_was_counted(config: RunConfig) -> None:
     plain = CostModel(CPU_CORE)
-    assert plain.step_seconds(config) == pytest.approx(CPU_CORE.seconds(step_work(config)))
+    assert plain.step_seconds(config) == pytest.approx(CPU_CORE.seconds(COSTS.of(config).step))
     assert plain.source.startswith("assumed: ")
     ce = changed(config, loss={"kind": "ce"})
     supervised = changed(config, method={"name": "supervised"})
     unseen = changed(config, model={"tiny_depth": 2})
     model = CostModel(CPU_CORE, (measured(config, 2.0), measured(ce, 3.0), measured(supervised, 10.0)))
     assert model.source == "measured on here, 3 kinds of steps"
-    reading = CPU_CORE.per_image * step_work(config).images
+    reading = CPU_CORE.per_image * COSTS.of(config).step.images
     for each, ratio in ((config, 2.0), (ce, 3.0), (unseen, 3.0)):
         expected = ratio * (plain.step_seconds(each) - reading) + reading
         assert model.step_seconds(each) == pytest.approx(expected)

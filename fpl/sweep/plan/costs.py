@@ -1,0 +1,150 @@
+"""What kinds of runs cost, remembered beside the store: torch is loaded for those alone that nobody has counted yet."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from fpl.config.schema import RunConfig
+from fpl.errors import FplError
+from fpl.source import source_digest
+from fpl.sweep.plan.cost import Cost, Work, window_of
+from fpl.sweep.plan.rows import read_rows, write_rows
+
+COSTS = "costs.parquet"
+COSTS_SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("calls", pa.float64()),
+        ("gflop", pa.float64()),
+        ("gigabytes", pa.float64()),
+        ("images", pa.float64()),
+        ("look_calls", pa.float64()),
+        ("look_gflop", pa.float64()),
+        ("weights", pa.int64()),
+        ("optimizer", pa.int64()),
+    ]
+)
+# What a count depends on beside the configuration.
+COUNTERS = tuple(f"sweep/plan/{name}.py" for name in ("count", "record", "tally", "drawn"))
+SOURCES = ("models", "methods", "losses", "train/step.py", *COUNTERS)
+# What of a configuration does: these keys of these sections, and all keys of the method and the optimizer but the rate.
+DECISIVE = {
+    "data": ("num_classes", "crop", "labeled_batch", "unlabeled_batch", "groups"),
+    "loss": ("kind", "supervised", "stride", "ohem_min_kept"),
+    "train": ("concatenate",),
+}
+# A count of more seconds is worth a word.
+PATIENCE = 3.0
+
+
+def silent(text: str) -> None:
+    """Say nothing."""
+
+
+class Costs:
+    """Costs of runs, counted once per kind.
+
+    Args:
+        out: The store beside which they are kept; None keeps them in memory alone.
+        say: Told when counting takes longer.
+    """
+
+    def __init__(self, out: Path | None = None, say: Callable[[str], None] = silent) -> None:
+        self.path = None if out is None else out / COSTS
+        self.say = say
+
+    @cached_property
+    def known(self) -> dict[str, Cost]:
+        """What the file has, and what was counted since."""
+        rows = []
+        if self.path is not None:
+            # What can be counted again is no reason to refuse a plan.
+            with contextlib.suppress(FplError):
+                rows = read_rows(self.path, COSTS_SCHEMA, "remove the file")
+        return {
+            row["key"]: Cost(
+                Work(row["calls"], row["gflop"], row["gigabytes"], row["images"]),
+                Work(row["look_calls"], row["look_gflop"]),
+                row["weights"],
+                row["optimizer"],
+            )
+            for row in rows
+        }
+
+    def of(self, config: RunConfig) -> Cost:
+        """What a run costs."""
+        key = cost_key(config)
+        if key not in self.known:
+            self.learn([config])
+        return self.known[key]
+
+    def learn(self, configs: Iterable[RunConfig]) -> None:
+        """Count what is not known yet, each kind once, and keep it."""
+        began = time.monotonic()
+        new = {key: config for config in configs if (key := cost_key(config)) not in self.known}
+        said = False
+        for number, (key, config) in enumerate(new.items()):
+            if not said and time.monotonic() - began > PATIENCE:
+                said = True
+                self.say(f"counting what runs cost, once for each kind: {number} of {len(new)}")
+            self.known[key] = _count(key, config)
+        if new and self.path is not None:
+            # A plan is readable in a store that is not writable.
+            with contextlib.suppress(FplError):
+                write_rows(self.path, [_row(key, cost) for key, cost in self.known.items()], COSTS_SCHEMA)
+
+
+_counted: dict[str, Cost] = {}
+
+
+def _count(key: str, config: RunConfig) -> Cost:
+    """A count that this process has made, or makes now."""
+    if key not in _counted:
+        from fpl.sweep.plan.count import count
+
+        _counted[key] = count(config, window_of(config))
+    return _counted[key]
+
+
+def _row(key: str, cost: Cost) -> dict[str, object]:
+    look = {"look_calls": cost.look.calls, "look_gflop": cost.look.gflop}
+    return {"key": key, **asdict(cost.step), **look, "weights": cost.weights, "optimizer": cost.optimizer}
+
+
+def cost_key(config: RunConfig) -> str:
+    """Digest of what decides the cost of a run, 16 hex digits; it changes with the code that is counted."""
+    sections = {section: getattr(config, section).model_dump(mode="json") for section in DECISIVE}
+    tree = {section: {key: sections[section].get(key) for key in keys} for section, keys in DECISIVE.items()}
+    tree["model"] = config.model.model_dump(mode="json", exclude={"pretrained", "pretrained_sha256"})
+    tree["method"] = config.method.model_dump(mode="json")
+    tree["optim"] = config.optim.model_dump(mode="json", exclude={"lr"})
+    tree["window"] = dict(zip(("height", "width"), window_of(config), strict=True))
+    tree["code"] = {"source": source_digest(*SOURCES, libraries=("torch",))}
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def step_key(config: RunConfig) -> str:
+    """What decides the time of a step, as one word; the batch and the number of workers left aside.
+
+    Of the method it has the name and the switches that are on: numbers decide no time.
+    """
+    data, model, loss, train = config.data, config.model, config.loss, config.train
+    network: str = model.backbone
+    if network == "tiny":
+        network += f"-w{model.tiny_width}-d{model.tiny_depth}"
+    if model.network != "cps":
+        network += f"-{model.network}"
+    switches = [key for key, value in config.method if value is True]
+    method = "-".join([config.method.name, *switches, loss.kind])
+    words = [network, f"h{model.head_channels}", model.norm, method, loss.supervised, f"c{data.num_classes}"]
+    words += [f"{data.crop[0]}x{data.crop[1]}", f"stride{loss.stride}", train.precision]
+    return "_".join([*words, *(["channels-last"] if train.channels_last else [])])
