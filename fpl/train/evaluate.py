@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpl.config.defaults import BATCH_PIXELS
-from fpl.config.schema import SMALLEST_CROP, DataConfig, EvalConfig
+from fpl.config.schema import SMALLEST_CROP
+from fpl.config.sections import DataConfig, EvalConfig
 from fpl.data.augment import normalise
 from fpl.data.spec import IGNORE
 from fpl.train.runtime import Workers

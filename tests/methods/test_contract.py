@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import os
 import shutil
 import socket
@@ -33,6 +34,7 @@ from fpl.methods.base import Clock, Losses
 from fpl.methods.optimizers import Scheduled
 from fpl.models import SegmentationNetwork
 from fpl.sweep.places import Places
+from fpl.sweep.plan.count import count
 from fpl.sweep.prepare import Prepared, prepare
 from fpl.train.build import build_method
 from fpl.train.checkpoint import CheckpointFolder
@@ -266,6 +268,19 @@ def test_run_ids_tables_and_captions_have_words(example: Example, run_file: Path
     config = prepare(example.config(run_file), places).config
     assert config.method.word.isalnum() and config.method.label and config.method.epoch_images >= 1
     assert f"-{config.method.word}-" in run_id(config)
+
+
+@each(EXAMPLES)
+def test_plans_know_what_it_costs(example: Example, run_file: Path) -> None:
+    """Counted on the method itself: at least its passes over the labeled images, and twice as much for twice as many."""
+    config = example.config(run_file)
+    cost = count(config, (45, 60))
+    doubled = count(example.config(run_file, "data.labeled_batch=8", "data.unlabeled_batch=8"), (45, 60))
+    assert cost.look.gflop > 0 and cost.weights > 0 and cost.optimizer > 0
+    # A trained pass costs its way there and twice as much back, at least for the labeled images.
+    assert cost.step.gflop > 2.5 * config.data.labeled_batch * cost.look.gflop * math.prod(config.data.crop) / (45 * 60)
+    assert doubled.step.gflop == pytest.approx(2 * cost.step.gflop, rel=0.05)
+    assert doubled.step.images == pytest.approx(2 * cost.step.images)
 
 
 def _odd_values() -> Iterator[tuple[Example, str]]:
