@@ -272,7 +272,7 @@ def test_run_ids_tables_and_captions_have_words(example: Example, run_file: Path
 
 @each(EXAMPLES)
 def test_plans_know_what_it_costs(example: Example, run_file: Path) -> None:
-    """Counted on the method itself: at least its passes over the labeled images, and twice as much for twice as many."""
+    """Counted on the method itself: at least its passes over labeled images, and twice as much for twice as many."""
     config = example.config(run_file)
     cost = count(config, (45, 60))
     doubled = count(example.config(run_file, "data.labeled_batch=8", "data.unlabeled_batch=8"), (45, 60))
