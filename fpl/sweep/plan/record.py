@@ -101,7 +101,7 @@ def _pass(module: nn.Module, path: str, function: str, inputs: tuple[Any, ...]) 
 
 def channels_of(module: nn.Module) -> int | None:
     """How many channels a layer takes; None where it does not say."""
-    for name in ("inchannels_of", "in_features", "num_features"):
+    for name in ("in_channels", "in_features", "num_features"):
         if isinstance(found := getattr(module, name, None), int):
             return found
     return None
