@@ -31,7 +31,7 @@ from fpl.sweep.local import run_local
 from fpl.sweep.places import Places
 from fpl.sweep.plan.capacity import processor_name
 from fpl.text import table
-from fpl.train.state import LoopOptions
+from fpl.train.options import LoopOptions
 
 BASE = Path(__file__).parents[1] / "experiments" / "base"
 RUNS = {

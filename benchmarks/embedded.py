@@ -33,8 +33,8 @@ from fpl.store.read import load_results
 from fpl.sweep.local import run_local
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import prepare
+from fpl.train.options import LoopOptions
 from fpl.train.pretrain import pretrain_tiny
-from fpl.train.state import LoopOptions
 from fpl.train.trained import find_weights, load_trained
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments" / "base"
@@ -84,7 +84,7 @@ def _set_up(work: Path) -> Places:
 def _train(places: Places, experiment: str, overrides: Iterable[str]) -> pd.Series:
     """Train a run with the pre-trained encoder, or find it done; its row."""
     config = load_config(EXPERIMENTS / experiment, overrides=["model.pretrained=imagenet", *overrides])
-    options = LoopOptions(weights_dir=places.weights_dir, checkpoint_every=10**6)
+    options = LoopOptions(checkpoint_every=10**6)
     identity = run_local(config, places, device="cpu", options=options).stem
     runs = load_results(places.out).runs
     return runs[runs.run_id == identity].iloc[0]

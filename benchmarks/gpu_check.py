@@ -175,7 +175,7 @@ class Bench:
             cumulative = sort_classes(wide_teacher).values.softmax(-1).cumsum(-1)
             # On the threshold, float32 may give another K.
             counted = ((cumulative - THRESHOLD).abs() > 1e-5).all(-1)
-            terms = fuzzy_positive_terms(wide, wide_teacher, threshold=THRESHOLD)
+            terms = fuzzy_positive_terms(wide, wide_teacher, rules=Rules(threshold=THRESHOLD))
             value = (terms.loss * terms.weight)[counted].sum()
             (gradient,) = torch.autograd.grad(value, leaf)
             histogram = torch.bincount(terms.k[counted] - 1, minlength=self.shape[1])

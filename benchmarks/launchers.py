@@ -32,7 +32,7 @@ from fpl.config.schema import RunConfig
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.synthetic import draw_city
-from fpl.sweep.cluster import Slots
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, run_job, run_serially
 from fpl.sweep.launch.tune_driver import run_on_ray
 from fpl.sweep.places import Places
@@ -98,7 +98,7 @@ def tiny_jobs(folder: Path, runs: int, steps: int) -> list[Job]:
     for seed in range(runs):
         tree = {**CONFIG, "seed": seed, "train": {"steps": steps, "evaluate_every": steps}}
         found = prepare(RunConfig.model_validate(tree), places)
-        jobs.append(Job.of(found.config, found.run_id, places, device="cpu", log_every=steps))
+        jobs.append(Job.of(found.config, places, Execution(log_every=steps), device="cpu"))
     return jobs
 
 
@@ -129,13 +129,13 @@ def in_pair(jobs: list[Job], clock: Clock) -> None:
         process.join()
 
 
-def on_ray(slots: Slots, concurrency: int) -> Callable[[list[Job], Clock], None]:
+def on_ray(execution: Execution) -> Callable[[list[Job], Clock], None]:
     """The runs on a Ray of two CPUs."""
 
     def carry_out(jobs: list[Job], clock: Clock) -> None:
         with ray_session(None, cpus=2) as cluster:
             clock.began = time.monotonic()
-            run_on_ray(jobs, slots, cluster, clock, concurrency=concurrency)
+            run_on_ray(jobs, execution, cluster, clock)
             clock.cpu_seconds = tree_cpu_seconds()
 
     return carry_out
@@ -168,11 +168,11 @@ def main() -> None:
     torch.set_num_threads(1)
     ways: dict[str, Callable[[list[Job], Clock], object]] = {
         "serial": run_serially,
-        "inline": on_ray(Slots("inline"), 1),
-        "inline x2": on_ray(Slots("inline"), 2),
+        "inline": on_ray(Execution(concurrency=1)),
+        "inline x2": on_ray(Execution(concurrency=2)),
         "pair": in_pair,
-        "gang": on_ray(Slots("gang", workers=2), 1),
-        "train": on_ray(Slots("train", workers=2), 1),
+        "gang": on_ray(Execution(launcher="gang", workers=2, concurrency=1)),
+        "train": on_ray(Execution(launcher="train", workers=2, concurrency=1)),
     }
     print(f"{options.runs} runs of {options.steps} steps, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(f"{'way':<10} {'first run, s':>13} {'each further, s':>16} {'CPU s per run':>14} {'load':>6}")

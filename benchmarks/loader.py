@@ -29,7 +29,7 @@ import PIL
 import torch
 from PIL import Image
 
-from fpl.config.schema import DataConfig
+from fpl.config.sections import DataConfig
 from fpl.data.augment import FOR_SAMPLE, Augmentation, Parameters, _window, normalise, seeded
 from fpl.data.build_cache import build_cache, plan_cache
 from fpl.data.cache import open_cache

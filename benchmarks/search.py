@@ -80,7 +80,7 @@ def search(sampler: str, seed: int, trials: int, places: Places, execution: Exec
     """One search: its best trial, and what it spent."""
     study = joint(sampler, seed)
     make_inputs([study.base], places, print)
-    plan = plan_search([study], places, capacity(), vars(execution), Budget("trials", trials, "trials"))
+    plan = plan_search([study], places, capacity(), execution, Budget("trials", trials, "trials"))
     print(f"\n{sampler}, seed {seed}")
     (book,) = run_search(plan.studies, places, execution)
     best = book.best

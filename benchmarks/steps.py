@@ -21,7 +21,7 @@ import numpy as np
 
 from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
-from fpl.data.batches import make_loader
+from fpl.data.batches import BatchRequest, make_loader
 from fpl.data.read import Images
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split, split_folder, write_split
@@ -72,7 +72,7 @@ def per_image(folder: Path, steps: int) -> float:
     config = load_config(_recipe("cps"), scale="mini", overrides=[f"train.steps={10 * steps}"])
     images = Images(spec, root, "train", 1, True)
     count = 0
-    for number, batch in enumerate(make_loader(config, split, images, draws=2)):
+    for number, batch in enumerate(make_loader(config, split, images, BatchRequest(draws=2))):
         if number == 5 * steps:
             # The first half has decoded the files.
             began, count = time.process_time(), 0

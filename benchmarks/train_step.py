@@ -25,12 +25,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
 from fpl.data.augment import cutmix_masks
 from fpl.data.batches import Batch, Draw
 from fpl.files import write_atomic
 from fpl.losses.kernels import implementation
-from fpl.methods import METHODS, Clock, Method
+from fpl.methods.base import Clock, Method
 from fpl.models import SegmentationNetwork, build_network
 from fpl.sweep.plan.capacity import processor_name
 from fpl.text import table
@@ -95,7 +96,7 @@ def build(config: RunConfig, device: torch.device) -> Method:
     def network() -> SegmentationNetwork:
         return build_network(config.model, CLASSES, device_type=device.type)
 
-    method: Method = METHODS["cps"](config, network, Workers()).to(device).train()
+    method: Method = method_class(config.method)(config, network, Workers()).to(device).train()
     return method.to(memory_format=torch.channels_last) if config.train.channels_last else method
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import fpl
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.data.parallel import core_count
 from fpl.data.spec import SPECS, find_root
 from fpl.errors import FplError

@@ -5,6 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# A package with a method of its own, as if it were installed (`pythonpath` in pyproject.toml), for processes that tests
+# start too.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, (str(Path(__file__).parent / "example_package"), os.environ.get("PYTHONPATH")))
+)
+
 # Two test processes or two workers on two cores: more threads only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray's workers give way to everybody else unless told otherwise; beside tests without Ray they would get no turn.
@@ -20,11 +26,13 @@ from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.synthetic import draw_city
 from fpl.losses import kernels
 from fpl.sweep.places import Places
+from tests.triton_interpreter import replace_once_per_launch
 
 torch.set_num_threads(1)
 # The GPU kernels run in Triton's interpreter, which has to be asked for before anything imports Triton.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+    replace_once_per_launch()
 # Compiled here, and not within the time limit of whichever test comes first.
 kernels.available("cpu")
 

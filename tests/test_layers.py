@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from fpl.config.registry import method_names
 
 ROOT = Path(__file__).parents[1] / "fpl"
 
@@ -83,5 +86,30 @@ def test_a_run_does_without_ray(module: str) -> None:
 @pytest.mark.parametrize("module", ["fpl", "fpl.cli.main", "fpl.config", "fpl.store", "fpl.report.results"])
 def test_start_up_loads_no_heavy_library(module: str) -> None:
     program = f"import sys, {module}; print(sorted({HEAVY!r} & set(sys.modules)))"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"
+
+
+# Networks and recipes that happen to be called as a method is: lines of code that are about these.
+NAMESAKES = ("model.network", "self.network", "network: Literal", "network = ", '": Variant(', "network: str")
+
+
+def test_nobody_but_a_method_knows_it_by_name() -> None:
+    names = [name for name in method_names() if (ROOT / "methods" / name).is_dir()]
+    assert len(names) >= 3
+    pattern = re.compile(rf"""["']({"|".join(names)})["']|\b({"|".join(map(str.title, names))})(Options|Config)\b""")
+    for path in sorted(ROOT.rglob("*.py")):
+        if path.relative_to(ROOT).parts[:2] in [("methods", name) for name in names]:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            about_others = any(word in line for word in NAMESAKES) or "SUPERVISED_KEYS" in line
+            assert about_others or not pattern.search(line), f"{path}:{number}: {line.strip()}"
+
+
+def test_a_method_is_known_without_torch() -> None:
+    heavy = "{'torch', 'ray'}"
+    program = (
+        f"import sys, fpl.config.registry as known; known.all_options(); print(sorted({heavy} & set(sys.modules)))"
+    )
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"

@@ -1,5 +1,11 @@
-"""What the processes of `tests.warm` find imported."""
+"""What the processes of `tests.warm` find imported: what a run needs.
+
+Not `fpl.cli`, which looks up the rank of its process when it is imported.
+"""
 
 import torch
+import torch._dynamo  # by every optimizer, and it takes as long as torch itself
+
+import fpl.sweep.local  # noqa: F401
 
 torch.set_num_threads(1)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 import typer
 
 import fpl
-from fpl.cli.data import DATA, SPLITS, DataRoot, Splits, data_app, interruptible
+from fpl.cli.data import DATA, DataRoot, data_app, interruptible
 from fpl.cli.figures import figures
+from fpl.cli.groups import grouped
+from fpl.cli.options import RunFolders
 from fpl.cli.plan import plan
 from fpl.cli.report import report
 from fpl.cli.reproduce import reproduce
@@ -23,6 +26,7 @@ from fpl.config.defaults import DIAGNOSE_EVERY, MOST_THREADS
 from fpl.data.parallel import core_count
 from fpl.errors import FplError, file_error, shortage
 from fpl.text import printable
+from fpl.train.options import LoopOptions
 
 app = typer.Typer(
     name="fpl",
@@ -42,7 +46,6 @@ app.command()(report)
 app.command()(search)
 
 Out = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
-Weights = Annotated[Path | None, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of torch.", show_default="all cores")]
 Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: best (on validation) or last.")]
@@ -91,24 +94,31 @@ def _options(
     pass
 
 
+@dataclass(frozen=True)
+class TrainOptions(LoopOptions):
+    """How a single run is carried out, on the command line."""
+
+    threads: Threads = THREADS
+    loader_workers: Annotated[int, typer.Option(min=0, help="Processes that read images; 0: this one.")] = 0
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100
+    log_every: Annotated[int, typer.Option(min=1, help="Steps between rows of the history.")] = 10
+    diagnose_every: Annotated[
+        int, typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never.")
+    ] = DIAGNOSE_EVERY
+    examples: Annotated[int, typer.Option(min=0, help="Images of which pictures are kept.")] = 0
+
+
 @app.command()
+@grouped
 def train(
     config: Annotated[Path, typer.Argument(help="TOML file of the run, for example experiments/base/camvid_fpl.toml.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="loss.threshold=0.85 seed=1 ...")] = None,
     scale: Annotated[str | None, typer.Option(help="Sizes and steps from experiments/scale/NAME.toml.")] = None,
+    *,
     out: Out = RESULTS,
-    data_root: DataRoot = DATA,
-    splits: Splits = SPLITS,
-    weights: Weights = None,
+    folders: RunFolders,
     device: Device = "auto",
-    threads: Threads = THREADS,
-    loader_workers: Annotated[int, typer.Option(min=0, help="Processes that read images; 0: this one.")] = 0,
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
-    log_every: Annotated[int, typer.Option(min=1, help="Steps between rows of the history.")] = 10,
-    diagnose_every: Annotated[
-        int, typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never.")
-    ] = DIAGNOSE_EVERY,
-    examples: Annotated[int, typer.Option(min=0, help="Images of which pictures are kept.")] = 0,
+    options: TrainOptions,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files below OUT.")] = False,
 ) -> None:
     """Train one run; the same command continues it after a kill, and answers at once when it is done."""
@@ -121,18 +131,8 @@ def train(
     from fpl.report.results import print_run
     from fpl.sweep.local import run_local
     from fpl.sweep.places import Places
-    from fpl.train.state import LoopOptions
 
-    options = LoopOptions(
-        weights_dir=weights,
-        checkpoint_every=checkpoint_every,
-        log_every=log_every,
-        diagnose_every=diagnose_every,
-        examples=examples,
-        loader_workers=loader_workers,
-        threads=threads,
-    )
-    places = Places(out, data_root, splits, weights)
+    places = Places(out, folders.data_root, folders.splits, folders.weights)
     with interruptible("the same command continues from the last checkpoint"):
         done = run_local(run, places, device=device, options=options, tensorboard=tensorboard)
     if MAIN:
@@ -227,8 +227,9 @@ def results(
 
 
 @app.command()
-def doctor(data_root: DataRoot = DATA, splits: Splits = SPLITS, weights: Weights = None) -> None:
+@grouped
+def doctor(folders: RunFolders) -> None:
     """Say what this machine has (versions, devices, data, weights) and what to do about what it lacks."""
     from fpl.doctor import print_doctor
 
-    print_doctor(data_root, splits, weights)
+    print_doctor(folders.data_root, folders.splits, folders.weights)

@@ -1,13 +1,27 @@
-"""Options that `fpl plan`, `reproduce`, `search` and `tables` share: one name and one help for each."""
+"""Options that several commands share: one name, one help and one default for each; in groups what goes together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fpl.cli.data import DATA, SPLITS, DataRoot, Splits
+from fpl.cli.groups import LAST
 from fpl.config.defaults import MOST_THREADS, Rows
+
+if TYPE_CHECKING:
+    from fpl.config.campaign import Campaign
+    from fpl.config.layers import ScaleFile
+    from fpl.config.schema import RunConfig
+    from fpl.config.study import Study
+    from fpl.report.tables.shown import Shown
+    from fpl.store.read import Results
+    from fpl.sweep.execution import Execution
+    from fpl.sweep.places import Places
 
 EXPERIMENTS = Path("experiments")
 
@@ -22,7 +36,6 @@ Names = Annotated[
 Scale = Annotated[str, typer.Option(help="mini, camvid or paper: experiments/scale/NAME.toml.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Runs per cell.", show_default="what the scale says")]
 ROWS_HELP = "paper: the rows that the paper measured; all: the suite's own too, controls and the like."
-RowsRun = Annotated[Rows, typer.Option(help=ROWS_HELP)]
 RowsShown = Annotated[
     Rows | None, typer.Option(help=ROWS_HELP, show_default="the paper's, and others that have results")
 ]
@@ -37,38 +50,15 @@ Publish = Annotated[
         show_default="nowhere",
     ),
 ]
-WeightsFolder = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="FPL_WEIGHTS", help="Folder of pretrained weights.", show_default="DATA_ROOT/weights, if it is there"
-    ),
-]
 Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster (`auto` finds it).")]
 Local = Annotated[bool, typer.Option("--local", help="Without Ray, one run after the other.")]
-Launcher = Annotated[
-    Literal["inline", "gang", "train"] | None,
-    typer.Option(help="One process a run; warm Ray Train workers; a Ray Train run each."),
-]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes per run of gang and train.")]
-GpusPerWorker = Annotated[float | None, typer.Option(min=0.0, help="GPUs that each process holds.")]
-CpusPerWorker = Annotated[float | None, typer.Option(min=0.01, help="CPUs that each process holds.")]
-Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="all that fit")]
-WorkerThreads = Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of each process.")]
 Experiments = Annotated[Path, typer.Option(help="Folder of tables, recipes and scales.")]
 
 # What a search may be told beside its file; None leaves what the file says.
-Budget = Annotated[
-    str | None,
-    typer.Option(
-        help="What all studies of the search may spend together: 40trials, 200gpuh, 50coreh, 6h, 90min.",
-        show_default="trials of the search file",
-    ),
-]
 Sampler = Annotated[
     Literal["tpe", "random", "gp", "grid"] | None,
     typer.Option(help="How trials are proposed; grid: the paper's own settings.", show_default="search file"),
 ]
-SamplerSeed = Annotated[int, typer.Option(min=0, help="Of the sampler.")]
 Stop = Annotated[
     Literal["asha", "median", "none"] | None,
     typer.Option(help="What ends hopeless trials early.", show_default="search file"),
@@ -80,20 +70,167 @@ Protocol = Annotated[
         show_default="search file",
     ),
 ]
-Objectives = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--objective", help="miou; a second one, cost, is device-hours of training.", show_default="search file"
-    ),
-]
-SearchSeeds = Annotated[int | None, typer.Option(min=1, help="Runs per trial and split.", show_default="search file")]
 SearchSplits = Annotated[
     int | None,
     typer.Option("--trial-splits", min=1, help="Splits per trial, numbers 0, 1, ...", show_default="search file"),
 ]
 
 
-def split_names(names: list[str] | None) -> tuple[list[str], list[str]]:
-    """Names of cells, and `section.key=value` overrides, from what stands on the command line."""
-    given = names or []
-    return [name for name in given if "=" not in name], [name for name in given if "=" in name]
+@dataclass(frozen=True)
+class Asked:
+    """Which cells a command is about.
+
+    Attributes:
+        names: Cells, none for all, and overrides of their runs.
+        scale: Name of a scale, or its path.
+        seeds: Runs per cell; None: what the scale says.
+        rows: Which rows.
+        experiments: `experiments/`.
+    """
+
+    names: Names = None
+    scale: Scale = "mini"
+    seeds: Seeds = None
+    rows: Annotated[Rows, typer.Option(help=ROWS_HELP)] = "paper"
+    experiments: Experiments = field(default=EXPERIMENTS, metadata=LAST)
+
+    @property
+    def cells(self) -> list[str]:
+        """The names without the overrides."""
+        return [name for name in self.names or [] if "=" not in name]
+
+    @property
+    def overrides(self) -> list[str]:
+        """`section.key=value` of the runs."""
+        return [name for name in self.names or [] if "=" in name]
+
+    @property
+    def whole(self) -> bool:
+        """Whether these are all runs of the scale."""
+        return self.rows == "all" and not (self.names or self.seeds)
+
+    def campaign(self, cells: Sequence[str], seeds: int | None = None) -> Campaign:
+        """Some cells with these rows and overrides; `seeds` instead of those that were asked for.
+
+        Raises:
+            FplError: A broken file, or a name that fits nothing.
+        """
+        from fpl.config.campaign import load_campaign
+
+        return load_campaign(self.experiments, self.scale, cells, seeds or self.seeds, self.rows, self.overrides)
+
+    def shown(self, results: Results, *, part: bool = False) -> Shown:
+        """All tables filled from a store; with `part` those that were asked for, with the overrides."""
+        from fpl.report.tables.shown import load_shown
+
+        cells, overrides = (self.cells, self.overrides) if part else ([], [])
+        # The paper's rows are there anyway, and so are others that have results.
+        rows: Rows | None = "all" if self.rows == "all" else None
+        return load_shown(self.experiments, self.scale, results, cells, self.seeds, rows, overrides)
+
+
+@dataclass(frozen=True)
+class Folders:
+    """What runs read."""
+
+    data_root: DataRoot = DATA
+    splits: Splits = SPLITS
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="FPL_WEIGHTS", help="Folder of pretrained weights.", show_default="DATA_ROOT/weights, if it is there"
+        ),
+    ] = None
+
+    def places(self, out: Path, configs: Sequence[RunConfig]) -> Places:
+        """The folders of some runs, whose store is `out`."""
+        from fpl.config.weights import default_folder
+        from fpl.sweep.places import Places
+
+        return Places(out, self.data_root, self.splits, self.weights or default_folder(self.data_root, configs))
+
+
+@dataclass(frozen=True)
+class RunFolders(Folders):
+    """What a single run reads: weights are looked for where its file says, too."""
+
+    weights: Annotated[Path | None, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")] = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is put over the scale's `[launch]`, under the names of `Execution`; None leaves it."""
+
+    launcher: Annotated[
+        Literal["inline", "gang", "train"] | None,
+        typer.Option(help="One process a run; warm Ray Train workers; a Ray Train run each."),
+    ] = None
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes per run of gang and train.")] = None
+    gpus_per_worker: Annotated[float | None, typer.Option(min=0.0, help="GPUs that each process holds.")] = None
+    cpus_per_worker: Annotated[float | None, typer.Option(min=0.01, help="CPUs that each process holds.")] = None
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="all that fit")] = None
+    threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of each process.")] = None
+
+    def over(self, scale: ScaleFile, *, local: bool = False, **changes: Any) -> Execution:
+        """How runs of a scale are carried out.
+
+        Raises:
+            FplError: `[launch]` or these options say what cannot be.
+        """
+        from fpl.sweep.execution import Execution
+
+        return Execution.of_scale(scale.launch, local=local or None, **asdict(self), **changes)
+
+
+@dataclass(frozen=True)
+class RunLaunch(Launch):
+    """The same where runs are carried out and not only planned."""
+
+    loader_workers: Annotated[int | None, typer.Option(min=0, help="Processes that read images.")] = None
+    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None
+
+
+@dataclass(frozen=True)
+class Searching:
+    """What a search is told beside its file; None leaves what the file says."""
+
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="What all studies of the search may spend together: 40trials, 200gpuh, 50coreh, 6h, 90min.",
+            show_default="trials of the search file",
+        ),
+    ] = None
+    sampler: Sampler = None
+    sampler_seed: Annotated[int, typer.Option(min=0, help="Of the sampler.")] = 0
+    stop: Stop = None
+    protocol: Protocol = None
+    objectives: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--objective", help="miou; a second one, cost, is device-hours of training.", show_default="search file"
+        ),
+    ] = None
+
+    def studies(
+        self, experiments: Path, name: str, scale: str, overrides: Sequence[str], **counts: int | None
+    ) -> list[Study]:
+        """The studies of a search; `counts` are its `seeds` and `splits`.
+
+        Raises:
+            FplError: A broken file, or parameters that the runs do not have.
+        """
+        from fpl.config.study import load_studies
+
+        return load_studies(
+            experiments,
+            name,
+            scale,
+            seed=self.sampler_seed,
+            overrides=overrides,
+            sampler=self.sampler,
+            stop=self.stop,
+            protocol=self.protocol,
+            objectives=tuple(self.objectives) if self.objectives else None,
+            **counts,
+        )

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fpl.cli.data import DATA, SPLITS, DataRoot, Splits
-from fpl.cli.options import (
-    EXPERIMENTS,
-    Address,
-    Budget,
-    Concurrency,
-    CpusPerWorker,
-    Experiments,
-    GpusPerWorker,
-    Launcher,
-    Local,
-    Names,
-    Objectives,
-    Protocol,
-    RowsRun,
-    Sampler,
-    SamplerSeed,
-    Scale,
-    SearchSplits,
-    Seeds,
-    Stop,
-    Store,
-    WeightsFolder,
-    Workers,
-    WorkerThreads,
-    split_names,
-)
+from fpl.cli.groups import grouped
+from fpl.cli.options import Address, Asked, Folders, Launch, Local, Searching, SearchSplits, Store
 from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, say, size_text
-from fpl.cli.show import Asked
 from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
 from fpl.text import duration
@@ -45,7 +18,6 @@ from fpl.text import duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fpl.config.defaults import Rows
     from fpl.sweep.plan.campaign_plan import Plan, TableCount
     from fpl.sweep.plan.wanted import Wanted
 
@@ -53,23 +25,15 @@ if TYPE_CHECKING:
 NAMED = 5
 
 
+@grouped
 def plan(
-    names: Names = None,
-    scale: Scale = "mini",
-    seeds: Seeds = None,
-    rows: RowsRun = "paper",
+    asked: Asked,
+    *,
     out: Store = None,
-    data_root: DataRoot = DATA,
-    splits: Splits = SPLITS,
-    weights: WeightsFolder = None,
+    folders: Folders,
     address: Address = None,
     local: Local = False,
-    launcher: Launcher = None,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    cpus_per_worker: CpusPerWorker = None,
-    concurrency: Concurrency = None,
-    threads: WorkerThreads = None,
+    launch: Launch,
     cores: Annotated[int | None, typer.Option(min=1, help="Plan for so many cores.", show_default="found here")] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="Plan for so many GPUs.", show_default="found here")] = None,
     calibrate: Annotated[
@@ -78,59 +42,38 @@ def plan(
     search: Annotated[
         str | None, typer.Option(help="Plan this search: experiments/search/NAME.toml, or a path.")
     ] = None,
-    budget: Budget = None,
-    sampler: Sampler = None,
-    sampler_seed: SamplerSeed = 0,
-    stop: Stop = None,
-    protocol: Protocol = None,
-    objectives: Objectives = None,
+    searching: Searching,
     trial_splits: SearchSplits = None,
-    experiments: Experiments = EXPERIMENTS,
 ) -> None:
     """Say what `fpl reproduce` (or `fpl search`) with the same arguments would train, what that costs, what hinders."""
     from fpl.cli.search_plan_text import plan_a_search
-    from fpl.sweep.plan.capacity import capacity
+    from fpl.config.campaign import scale_file
+    from fpl.sweep.plan.capacity import known_capacity
 
-    tables, overrides = split_names(names)
-    execution = {
-        "local": local or None,
-        "launcher": launcher,
-        "workers": workers,
-        "gpus_per_worker": gpus_per_worker,
-        "cpus_per_worker": cpus_per_worker,
-        "concurrency": concurrency,
-        "threads": threads,
-    }
-    changes = {"sampler": sampler, "stop": stop, "protocol": protocol, "objectives": objectives, "splits": trial_splits}
-    # Where Ray would be joined and not started, this machine says nothing about what there is.
-    has = None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus)
-    machine = Machine(experiments, scale, execution, out, data_root, splits, weights, has, calibrate)
+    scale = scale_file(asked.experiments, asked.scale)
+    has = known_capacity(address, cores, gpus)
+    machine = Machine(folders, out or Path("runs") / scale.name, launch.over(scale, local=local), has, calibrate)
     if search is not None:
-        if tables or rows != "paper":
+        if asked.cells or asked.rows != "paper":
             raise FplError("a search names its cells itself", where="--search", hint="leave out tables and --rows")
-        plan_a_search(machine, search, budget, sampler_seed, overrides, {**changes, "seeds": seeds})
-    elif budget or sampler_seed or any(value is not None for value in changes.values()):
+        counts = {"seeds": asked.seeds, "splits": trial_splits}
+        studies = searching.studies(asked.experiments, search, asked.scale, asked.overrides, **counts)
+        plan_a_search(machine, studies, searching.budget)
+    elif trial_splits is not None or searching != Searching():
         raise FplError("budget, sampler and the like belong to a search", hint="name it: fpl plan --search NAME")
     else:
-        _plan_tables(machine, tables, seeds, rows, overrides)
+        _plan_tables(machine, asked)
 
 
-def _plan_tables(machine: Machine, tables: list[str], seeds: int | None, rows: Rows, overrides: list[str]) -> None:
-    from fpl.config.campaign import load_campaign
+def _plan_tables(machine: Machine, asked: Asked) -> None:
     from fpl.sweep.plan.campaign_plan import make_plan
 
-    asked = Asked(machine.experiments, machine.scale, tuple(tables), seeds, rows, tuple(overrides))
-    campaign = load_campaign(machine.experiments, machine.scale, tables, seeds, rows, overrides)
-    launch = machine.launch(campaign.scale)
-    places = machine.places(campaign.scale_name, [config for cell in campaign.all_cells for config in cell.configs])
-    found = make_plan(campaign, places, machine.has, launch, say)
+    campaign = asked.campaign(asked.cells)
+    places = machine.places([config for cell in campaign.all_cells for config in cell.configs])
+    found = make_plan(campaign, places, machine.has, machine.execution, say)
     if machine.calibrate:
-        runs = found.to_come or found.wanted
-        timed = [(run.config, found.seconds(run)) for run in runs]
-        workers = max((found.layout(run).workers for run in runs if not run.gang), default=1)
-        on_gpu = any(found.layout(run).on_gpu for run in runs)
-        calibrate_runs(timed, places.out, machine.calibrate, launch, on_gpu=on_gpu, workers=workers)
-        found = make_plan(campaign, places, machine.has, launch, say)
+        calibrate_runs(machine, [(run.config, found.seconds(run)) for run in found.to_come or found.wanted])
+        found = make_plan(campaign, places, machine.has, machine.execution, say)
     print_plan(found, places.out, noise=asked.whole)
 
 

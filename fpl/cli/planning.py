@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fpl.cli.data import interruptible
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from fpl.config.layers import ScaleFile
+    from fpl.cli.options import Folders
     from fpl.config.schema import RunConfig
+    from fpl.sweep.execution import Execution
     from fpl.sweep.places import Places
     from fpl.sweep.plan.capacity import Capacity
 
@@ -28,51 +29,25 @@ class Machine:
     """What is planned for.
 
     Attributes:
-        experiments: Folder of tables, searches, recipes and scales.
-        scale: Name of a scale, or its path.
-        execution: What the command line puts over the scale's `[launch]`; None leaves it.
-        out: The store; None: that of the scale.
-        data_root: Folder of the data sets.
-        splits: Folder of the split lists.
-        weights: Folder of pretrained weights; None: the default search.
+        folders: What runs read.
+        out: The store.
+        execution: How runs are carried out.
         has: What there is for runs; None: Ray will say so.
         calibrate: Steps to time first; 0: none.
     """
 
-    experiments: Path
-    scale: str
-    execution: Mapping[str, Any]
-    out: Path | None
-    data_root: Path
-    splits: Path
-    weights: Path | None
+    folders: Folders
+    out: Path
+    execution: Execution
     has: Capacity | None
     calibrate: int
 
-    def launch(self, scale: ScaleFile) -> dict[str, Any]:
-        """How runs are launched."""
-        from fpl.sweep.execution import Execution
-
-        return asdict(Execution.of_scale(scale.launch, **self.execution))
-
-    def places(self, scale_name: str, configs: Sequence[RunConfig]) -> Places:
+    def places(self, configs: Sequence[RunConfig]) -> Places:
         """The folders of some runs."""
-        from fpl.config.weights import default_folder
-        from fpl.sweep.places import Places
-
-        weights = self.weights or default_folder(self.data_root, configs)
-        return Places(self.out or Path("runs") / scale_name, self.data_root, self.splits, weights)
+        return self.folders.places(self.out, configs)
 
 
-def calibrate_runs(
-    timed: Sequence[tuple[RunConfig, float]],
-    out: Path,
-    steps: int,
-    launch: Mapping[str, Any],
-    *,
-    on_gpu: bool,
-    workers: int,
-) -> None:
+def calibrate_runs(machine: Machine, timed: Sequence[tuple[RunConfig, float]]) -> None:
     """Time the kinds of steps that most of the time to come goes into, and write what was found.
 
     `timed` are the runs with their expected seconds.
@@ -80,16 +55,17 @@ def calibrate_runs(
     from fpl.sweep.plan.calibrate import calibrate, representatives
     from fpl.sweep.plan.speed import write_calibration
 
+    execution = machine.execution
     with interruptible("what was measured is lost; the same command measures again"):
         measured = calibrate(
             representatives(timed),
-            steps,
-            device="auto" if on_gpu else "cpu",
-            threads=int(launch.get("threads", 1)),
-            workers=workers,
+            machine.calibrate,
+            device="auto" if execution.on_gpu else "cpu",
+            threads=execution.threads,
+            workers=execution.workers,
             say=lambda text: print(text, flush=True),
         )
-    print(f"calibration of {len(measured)} kinds of steps in {write_calibration(out, measured)}")
+    print(f"calibration of {len(measured)} kinds of steps in {write_calibration(machine.out, measured)}")
 
 
 def say(text: str) -> None:

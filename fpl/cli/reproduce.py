@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fpl.cli.data import DATA, SPLITS, DataRoot, Splits, interruptible
-from fpl.cli.options import (
-    EXPERIMENTS,
-    Address,
-    Concurrency,
-    CpusPerWorker,
-    Experiments,
-    GpusPerWorker,
-    Launcher,
-    Local,
-    Names,
-    Publish,
-    RowsRun,
-    Scale,
-    Seeds,
-    Store,
-    WeightsFolder,
-    Workers,
-    WorkerThreads,
-    split_names,
-)
-from fpl.cli.show import Asked, show, write_own
+from fpl.cli.data import interruptible
+from fpl.cli.groups import grouped
+from fpl.cli.options import Address, Asked, Folders, Local, Publish, RunLaunch, Store
+from fpl.cli.show import show, write_own
 from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
 
@@ -45,76 +26,43 @@ if TYPE_CHECKING:
 NOISE = "noise"
 
 
+@grouped
 def reproduce(
-    names: Names = None,
-    scale: Scale = "mini",
-    seeds: Seeds = None,
-    rows: RowsRun = "paper",
+    asked: Asked,
+    *,
     out: Store = None,
     publish: Publish = None,
-    data_root: DataRoot = DATA,
-    splits: Splits = SPLITS,
-    weights: WeightsFolder = None,
+    folders: Folders,
     address: Address = None,
     local: Local = False,
-    launcher: Launcher = None,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    cpus_per_worker: CpusPerWorker = None,
-    concurrency: Concurrency = None,
-    threads: WorkerThreads = None,
-    loader_workers: Annotated[int | None, typer.Option(min=0, help="Processes that read images.")] = None,
-    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
+    launch: RunLaunch,
     diagnose_every: Annotated[
         int | None,
         typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never."),
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
     repeats: Annotated[int, typer.Option(min=2, help="Of `noise`: repetitions of the one run.")] = REPEATS,
-    experiments: Experiments = EXPERIMENTS,
 ) -> None:
     """Train what the tables lack and print them beside the paper; the same command continues after a kill."""
     # Read when torch is loaded: one core belongs to one run, which is told its threads.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-    from fpl.config.campaign import load_campaign
-    from fpl.config.weights import default_folder
-    from fpl.sweep.execution import Execution
-    from fpl.sweep.places import Places
-
-    tables, overrides = split_names(names)
-    noise = NOISE in tables
-    if noise and len(tables) > 1:
-        raise FplError("noise goes alone: the scale says which run is repeated", where=" ".join(tables))
-    if publish is not None and overrides:
+    noise = NOISE in asked.cells
+    if noise and len(asked.cells) > 1:
+        raise FplError("noise goes alone: the scale says which run is repeated", where=" ".join(asked.cells))
+    if publish is not None and asked.overrides:
         raise FplError(
             "what is published are the tables as they stand in experiments/",
-            where=f"--publish with {' '.join(overrides)}",
+            where=f"--publish with {' '.join(asked.overrides)}",
             hint="leave out the overrides, or --publish: tables and page are in the store's own folder",
         )
-    campaign = load_campaign(experiments, scale, [] if noise else tables, seeds, rows, overrides)
+    campaign = asked.campaign([] if noise else asked.cells)
     if noise:
-        campaign = load_campaign(experiments, scale, [_noise_cell(campaign)], 1, rows, overrides)
+        campaign = asked.campaign([_noise_cell(campaign)], seeds=1)
     out = out or Path("runs") / campaign.scale_name
-    configs = [config for cell in campaign.all_cells for config in cell.configs]
-    weights = weights or default_folder(data_root, configs)
-    places = Places(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
-    execution = Execution.of_scale(
-        campaign.scale.launch,
-        local=local or None,
-        address=address,
-        launcher=launcher,
-        workers=workers,
-        gpus_per_worker=gpus_per_worker,
-        cpus_per_worker=cpus_per_worker,
-        concurrency=concurrency,
-        threads=threads,
-        loader_workers=loader_workers,
-        checkpoint_every=checkpoint_every,
-        diagnose_every=diagnose_every,
-    )
+    places = folders.places(out, [config for cell in campaign.all_cells for config in cell.configs]).resolved
+    execution = launch.over(campaign.scale, local=local, address=address, diagnose_every=diagnose_every)
     plan = _plan(campaign, places, execution)
-    asked = Asked(experiments, scale, tuple(tables), seeds, rows, tuple(overrides))
     with interruptible("nothing is lost: the same command continues"):
         if noise:
             account = _noise(plan, places, execution, repeats)
@@ -122,7 +70,8 @@ def reproduce(
             account = _carry_out(plan, places, execution, retry_failed, asked)
             # Of the whole campaign with the suite's own rows, the noise floor is a part.
             if asked.whole and campaign.scale.shown.get(NOISE):
-                account.add(_noise_floor(campaign, asked, places, execution, repeats))
+                one = _plan(asked.campaign([_noise_cell(campaign)], seeds=1), places, execution)
+                account.add(_noise(one, places, execution, repeats))
         code = _say_what_failed(account, out)
         if not noise:
             show(asked, account, places.out, publish)
@@ -137,11 +86,9 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
         FplError: Every reason why runs cannot start, with the number of runs.
     """
     from fpl.sweep.plan.campaign_plan import make_plan
-    from fpl.sweep.plan.capacity import capacity
+    from fpl.sweep.plan.capacity import known_capacity
 
-    # What a cluster holds is known when it has been joined: `Cluster.check` asks it.
-    has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
-    plan = make_plan(campaign, places, has, asdict(execution), _say)
+    plan = make_plan(campaign, places, known_capacity(execution.address), execution, _say)
     if plan.blocked:
         listed = [f"{count} runs: {reason}" for reason, count in plan.obstacles.items()]
         raise FplError(
@@ -162,7 +109,7 @@ def _carry_out(plan: Plan, places: Places, execution: Execution, retry_failed: b
         print("no cell of these needs a run")
     make_inputs([run.config for run in plan.wanted], places, _say)
     if plan.to_come:
-        _say(f"tables and page, while it works and after a kill: {asked.page(places.out)}")
+        _say(f"tables and page, while it works and after a kill: {places.out / 'index.html'}")
     with LiveReport(lambda: write_own(asked, places.out, draw=False)) as live:
         if plan.to_come:
             live.ended()
@@ -186,13 +133,6 @@ def _noise_cell(campaign: Campaign) -> str:
         where = str(campaign.scale.path)
         raise FplError("the scale names no run to repeat", where=where, hint='[scale] noise = "TABLE.ROW.COLUMN"')
     return cell
-
-
-def _noise_floor(campaign: Campaign, asked: Asked, places: Places, execution: Execution, repeats: int) -> Account:
-    from fpl.config.campaign import load_campaign
-
-    one = load_campaign(asked.experiments, asked.scale, [_noise_cell(campaign)], 1)
-    return _noise(_plan(one, places, execution), places, execution, repeats)
 
 
 def _noise(plan: Plan, places: Places, execution: Execution, repeats: int) -> Account:

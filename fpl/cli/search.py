@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fpl.cli.data import DATA, SPLITS, DataRoot, Splits, interruptible
+from fpl.cli.data import interruptible
+from fpl.cli.groups import grouped
 from fpl.cli.options import (
     EXPERIMENTS,
     Address,
-    Budget,
-    Concurrency,
-    CpusPerWorker,
     Experiments,
-    GpusPerWorker,
-    Launcher,
-    Objectives,
-    Protocol,
+    Folders,
     Publish,
-    Sampler,
-    SamplerSeed,
+    RunLaunch,
     Scale,
-    SearchSeeds,
+    Searching,
     SearchSplits,
-    Stop,
     Store,
-    WeightsFolder,
-    Workers,
-    WorkerThreads,
 )
 from fpl.errors import FplError
 
@@ -44,32 +33,22 @@ if TYPE_CHECKING:
     from fpl.sweep.search.trials import Book
 
 
+@grouped
 def search(
     name: Annotated[str, typer.Argument(help="experiments/search/NAME.toml, or the path of such a file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, for the varied runs.")] = None,
+    *,
     scale: Scale = "mini",
-    budget: Budget = None,
-    sampler: Sampler = None,
-    sampler_seed: SamplerSeed = 0,
-    stop: Stop = None,
-    protocol: Protocol = None,
-    objectives: Objectives = None,
-    seeds: SearchSeeds = None,
+    searching: Searching,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs per trial and split.", show_default="search file")
+    ] = None,
     trial_splits: SearchSplits = None,
     out: Store = None,
     publish: Publish = None,
-    data_root: DataRoot = DATA,
-    splits: Splits = SPLITS,
-    weights: WeightsFolder = None,
+    folders: Folders,
     address: Address = None,
-    launcher: Launcher = None,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    cpus_per_worker: CpusPerWorker = None,
-    concurrency: Concurrency = None,
-    threads: WorkerThreads = None,
-    loader_workers: Annotated[int | None, typer.Option(min=0, help="Processes that read images.")] = None,
-    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
+    launch: RunLaunch,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed trials again.")] = False,
     experiments: Experiments = EXPERIMENTS,
 ) -> None:
@@ -78,40 +57,12 @@ def search(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     from fpl.config.campaign import scale_file
-    from fpl.config.study import load_studies
-    from fpl.config.weights import default_folder
-    from fpl.sweep.execution import Execution
-    from fpl.sweep.places import Places
 
-    studies = load_studies(
-        experiments,
-        name,
-        scale,
-        seed=sampler_seed,
-        overrides=overrides or [],
-        sampler=sampler,
-        stop=stop,
-        protocol=protocol,
-        objectives=tuple(objectives) if objectives else None,
-        seeds=seeds,
-        splits=trial_splits,
-    )
+    studies = searching.studies(experiments, name, scale, overrides or [], seeds=seeds, splits=trial_splits)
     out = out or Path("runs") / studies[0].scale
-    weights = weights or default_folder(data_root, [study.base for study in studies])
-    places = Places(out.resolve(), data_root.resolve(), splits.resolve(), weights.resolve() if weights else None)
-    execution = Execution.of_scale(
-        scale_file(experiments, scale).launch,
-        address=address,
-        launcher=launcher,
-        workers=workers,
-        gpus_per_worker=gpus_per_worker,
-        cpus_per_worker=cpus_per_worker,
-        concurrency=concurrency,
-        threads=threads,
-        loader_workers=loader_workers,
-        checkpoint_every=checkpoint_every,
-    )
-    plan = _plan(studies, places, execution, budget)
+    places = folders.places(out, [study.base for study in studies]).resolved
+    execution = launch.over(scale_file(experiments, scale), address=address)
+    plan = _plan(studies, places, execution, searching.budget)
     with interruptible("nothing is lost: the same command continues"):
         books = _carry_out(plan, places, execution, retry_failed)
     _show(studies[0].search.name, books, out, publish, experiments, scale)
@@ -129,13 +80,12 @@ def _ended_well(book: Book) -> bool:
 def _plan(studies: list[Study], places: Places, execution: Execution, budget: str | None) -> SearchPlan:
     """The plan, printed; an error if the search cannot start."""
     from fpl.cli.search_plan_text import print_search_plan
-    from fpl.sweep.plan.capacity import capacity
+    from fpl.sweep.plan.capacity import known_capacity
     from fpl.sweep.plan.search_plan import plan_search
     from fpl.sweep.search.budget import parse_budget
 
-    # What a cluster holds is known when it has been joined.
-    has = None if execution.address or os.environ.get("RAY_ADDRESS") else capacity()
-    plan = plan_search(studies, places, has, asdict(execution), parse_budget(budget) if budget else None, _say)
+    has, allowed = known_capacity(execution.address), parse_budget(budget) if budget else None
+    plan = plan_search(studies, places, has, execution, allowed, _say)
     print_search_plan(plan, places.out)
     if plan.blocked:
         raise FplError("the search cannot start\n  " + "\n  ".join(plan.blocked), where=studies[0].search.name)

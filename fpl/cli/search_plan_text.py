@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, say, size_text
 from fpl.text import duration
@@ -13,35 +13,23 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fpl.config.search import Parameter
+    from fpl.config.study import Study
     from fpl.sweep.plan.search_plan import SearchPlan
 
 STATES = {"complete": "done", "pruned": "early", "failed": "failed", "running": "cut"}
 
 
-def plan_a_search(
-    machine: Machine,
-    name: str,
-    budget: str | None,
-    sampler_seed: int,
-    overrides: list[str],
-    changes: Mapping[str, Any],
-) -> None:
-    """`fpl plan --search`: read the search, plan it, print the plan."""
-    from fpl.config.campaign import scale_file
-    from fpl.config.study import load_studies
+def plan_a_search(machine: Machine, studies: Sequence[Study], budget: str | None) -> None:
+    """`fpl plan --search`: plan the studies, print the plan."""
     from fpl.sweep.plan.search_plan import plan_search
     from fpl.sweep.search.budget import parse_budget
 
     allowed = parse_budget(budget) if budget else None
-    studies = load_studies(machine.experiments, name, machine.scale, seed=sampler_seed, overrides=overrides, **changes)
-    launch = machine.launch(scale_file(machine.experiments, machine.scale))
-    places = machine.places(studies[0].scale, [study.base for study in studies])
-    found = plan_search(studies, places, machine.has, launch, allowed, say)
+    places = machine.places([study.base for study in studies])
+    found = plan_search(studies, places, machine.has, machine.execution, allowed, say)
     if machine.calibrate:
-        timed = [(each.study.base, each.trial_seconds) for each in found.studies]
-        layout = found.layout
-        calibrate_runs(timed, places.out, machine.calibrate, launch, on_gpu=layout.on_gpu, workers=layout.workers)
-        found = plan_search(studies, places, machine.has, launch, allowed, say)
+        calibrate_runs(machine, [(each.study.base, each.trial_seconds) for each in found.studies])
+        found = plan_search(studies, places, machine.has, machine.execution, allowed, say)
     print_search_plan(found, places.out)
 
 

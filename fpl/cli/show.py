@@ -3,56 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fpl.config.defaults import Rows
-
 if TYPE_CHECKING:
+    from fpl.cli.options import Asked
     from fpl.report.folder import Written
     from fpl.report.tables.shown import Shown
-    from fpl.store.read import Results
     from fpl.sweep.reproduce import Account
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a call of `fpl reproduce` is about.
-
-    Attributes:
-        experiments: `experiments/`.
-        scale: Name of a scale, or its path.
-        names: Cells; empty for all.
-        seeds: Runs per cell; None: what the scale says.
-        rows: Which rows were asked for.
-        overrides: Of the runs.
-    """
-
-    experiments: Path
-    scale: str
-    names: tuple[str, ...] = ()
-    seeds: int | None = None
-    rows: Rows = "paper"
-    overrides: tuple[str, ...] = ()
-
-    @property
-    def whole(self) -> bool:
-        """Whether these are all runs of the scale."""
-        return self.rows == "all" and not (self.names or self.overrides or self.seeds)
-
-    def page(self, out: Path) -> Path:
-        """Where the page of a store stands."""
-        return out / "index.html"
-
-    def shown(self, results: Results, *, part: bool = False) -> Shown:
-        """All tables filled from a store; with `part` those that were asked for, with the overrides."""
-        from fpl.report.tables.shown import load_shown
-
-        names, overrides = (self.names, self.overrides) if part else ((), ())
-        # The paper's rows are there anyway, and so are others that have results.
-        rows: Rows | None = "all" if self.rows == "all" else None
-        return load_shown(self.experiments, self.scale, results, names, self.seeds, rows, overrides)
 
 
 def write_own(asked: Asked, out: Path, *, shown: Shown | None = None, draw: bool = True) -> Written:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fpl.cli.options import EXPERIMENTS, Experiments, Names, RowsShown, Scale, Seeds, split_names
+from fpl.cli.options import EXPERIMENTS, Asked, Experiments, Names, RowsShown, Scale, Seeds
 
 if TYPE_CHECKING:
     from fpl.report.tables.entry import Grid
@@ -34,9 +34,9 @@ def tables(
     from fpl.config.campaign import scale_name
     from fpl.report.tables.shown import load_shown
 
-    tables, overrides = split_names(names)
+    asked = Asked(names)
     store = _store(results, scale_name(experiments, scale))
-    shown = load_shown(experiments, scale, store, tables, seeds, rows, overrides)
+    shown = load_shown(experiments, scale, store, asked.cells, seeds, rows, asked.overrides)
     grids, summary = shown.grids, shown.summary
     print(f"results: {store.folder if store else 'none yet'}", file=sys.stderr)
     if to is None and format == "terminal":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import fnmatch
-import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,15 +19,9 @@ from fpl.config.defaults import Rows
 from fpl.config.experiment import Column, Experiment, Printed, Row
 from fpl.config.identity import recipe_digest
 from fpl.config.layers import ScaleFile, apply_overrides, apply_scale, flatten, merge, parse_override, read_base
-from fpl.config.methods import MethodConfig
+from fpl.config.registry import method_names, options_class
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
-
-# Name of a method -> the keys that it knows.
-_METHOD_KEYS = {
-    typing.get_args(model.model_fields["name"].annotation)[0]: frozenset(model.model_fields)
-    for model in typing.get_args(typing.get_args(MethodConfig)[0])
-}
 
 
 @dataclass(frozen=True)
@@ -189,7 +182,12 @@ def _concerns(tree: dict[str, Any], override: str) -> bool:
     """Whether a recipe has a use for an override: a key of another method says nothing about this one's rows."""
     section, _, key = parse_override(override)[0].partition(".")
     name = tree.get("method", {}).get("name")
-    return section != "method" or key in _METHOD_KEYS.get(name, ()) or key not in known_keys([section])
+    return section != "method" or key in _keys_of(name) or key not in known_keys([section])
+
+
+def _keys_of(method: Any) -> frozenset[str]:
+    """The keys that a method's table knows; none where there is no such method."""
+    return frozenset(options_class(method).model_fields) if method in method_names() else frozenset()
 
 
 def multiply(tree: dict[str, Any], key: str, factor: float) -> None:

@@ -20,6 +20,8 @@ from fpl.config.layers import (
     read_scale,
     scale_path,
 )
+from fpl.config.method import MethodOptions
+from fpl.config.registry import all_options
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 
@@ -83,8 +85,6 @@ def _explain(error: ValidationError, origins: Mapping[str, str], default_origin:
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     problem = problems[0]
     location = [str(part) for part in problem["loc"]]
-    if location[:1] == ["method"] and len(location) > 2:
-        del location[1]  # pydantic puts the chosen method's name between the section and the key
     if problem["type"] == "missing" and isinstance(problem["loc"][-1], int):
         del location[-1]  # a list that is too short is not a missing key
         problem = {**problem, "type": "too_short", "msg": f"{len(problem['input'])} values are too few"}
@@ -142,5 +142,5 @@ def leaves() -> list[str]:
 
 def _models_in(model: type[BaseModel], field: str) -> list[type[BaseModel]]:
     annotation = model.model_fields[field].annotation
-    candidates = typing.get_args(annotation) or (annotation,)
+    candidates = all_options().values() if annotation is MethodOptions else typing.get_args(annotation) or (annotation,)
     return [kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)]

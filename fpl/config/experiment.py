@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import read_tables
+from fpl.config.registry import method_names, options_class
 from fpl.errors import FplError
 from fpl.files import visible
 from fpl.names import Name
@@ -58,7 +59,7 @@ class Row(_Part):
         label: As printed.
         role: `cited` rows stand in the paper with others' numbers and are never run; `baseline`, `proposed` and
             `ablation` rows are the paper's own; `control` rows are this suite's.
-        recipe: Second half of the recipe's file name.
+        recipe: Second half of the recipe's file name; unset: the table's.
         settings: `set` in the file: what the row changes in the recipe.
         threshold: T per column, or one for all.
         multiply: Dotted key -> factor, applied last: half the weight that the scale gives, say.
@@ -78,7 +79,7 @@ class Row(_Part):
     key: Name
     label: str
     role: Literal["cited", "baseline", "proposed", "ablation", "control"]
-    recipe: str = "cps"
+    recipe: str = ""
     settings: dict[str, Any] = Field(default_factory=dict, alias="set")
     threshold: float | list[float] | None = None
     multiply: dict[str, float] = Field(default_factory=dict)
@@ -96,7 +97,8 @@ class Row(_Part):
     @property
     def labeled_only(self) -> bool:
         """Whether its runs see no unlabeled image."""
-        return bool(self.settings.get("method", {}).get("name") == "supervised")
+        name = self.settings.get("method", {}).get("name")
+        return name in method_names() and not options_class(name).unlabeled
 
 
 class Head(_Part):
@@ -110,6 +112,8 @@ class Head(_Part):
     caption: str
     metric: Metric = "miou"
     dataset: str = ""
+    # Of the rows that name none.
+    recipe: str = ""
     # Which weights the numbers are of: the published ones are the best of a range of checkpoints.
     selection: Literal["best", "last"] = "best"
     printed: bool = True
@@ -137,6 +141,15 @@ class Experiment(_Part):
         """The column called `key`; KeyError if there is none."""
         return {column.key: column for column in self.columns}[key]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _name_recipes(cls, parts: Any) -> Any:
+        if isinstance(parts, dict) and isinstance(parts.get("table"), dict) and isinstance(parts.get("rows"), list):
+            recipe = parts["table"].get("recipe", "")
+            rows = [{"recipe": recipe, **row} if isinstance(row, dict) else row for row in parts["rows"]]
+            return {**parts, "rows": rows}
+        return parts
+
     @model_validator(mode="after")
     def _check(self) -> Experiment:
         if not isinstance(self.about.get("order", 0), int | float):
@@ -157,6 +170,8 @@ class Experiment(_Part):
         return self
 
     def _check_row(self, row: Row) -> None:
+        if not row.recipe and row.role != "cited" and not row.of:
+            raise ValueError(f"row {row.key} has no recipe: set it there, or for all rows in [table]")
         ours = row.unprinted or (row.role == "control" or not self.table.printed)
         for name, listed in (("values", row.values), ("arrows", row.arrows)):
             if listed and ours:

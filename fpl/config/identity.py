@@ -56,13 +56,10 @@ def run_id(config: RunConfig) -> str:
     backbone = {"resnet50": "r50", "resnet101": "r101", "efficientnet_lite0": "lite0"}.get(
         config.model.backbone, config.model.backbone
     )
-    method: str = config.method.name
-    if config.method.name == "cps" and config.method.cutmix:
-        method += "cutmix"
-    kind = [config.loss.kind.replace("+", "_")] if method != "supervised" else []
+    kind = [config.loss.kind.replace("+", "_")] if config.method.unlabeled else []
     words = [
         config.data.dataset,
-        method,
+        config.method.word,
         *kind,
         backbone,
         split.fraction.replace("/", "_")[:8],

@@ -6,241 +6,26 @@ run. The batch size is global and the learning rate absolute, so the number of w
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from fpl.config.checks import problems
-from fpl.config.methods import AelConfig, CpsConfig, MethodConfig
-from fpl.config.section import Digest, ImageCount, Length, Scale, Section, Side, Size, Width
-
-
-def _unset(value: object) -> bool:
-    return value is None
-
-
-def _off(value: object) -> bool:
-    return value is False
-
-
-class SplitConfig(Section):
-    """Which images are labeled.
-
-    `labeled` and `unlabeled` are the first 16 hex digits of the SHA-256 of the two id lists. They are filled from
-    the split files before a run starts, so that two lists of the same length can never be taken for each other.
-    """
-
-    family: str = "every-nth"
-    fraction: Annotated[str, Field(pattern=r"^(1/[1-9]\d*|[1-9]\d*)$", coerce_numbers_to_str=True)]
-    # Which of the splits of this fraction: an axis of its own beside the seed. 0 is the published one.
-    index: Annotated[int, Field(ge=0)] = 0
-    # Every so-manieth labeled image is kept from training, also as an unlabeled one, and the run is validated on these
-    # instead of the validation part: what a search may choose by. Not part of a run's identity where it is unset.
-    holdout: Annotated[int | None, Field(ge=2, exclude_if=_unset)] = None
-    labeled: Digest | None = None
-    unlabeled: Digest | None = None
-
-
-class DataConfig(Section):
-    """Data set, split, augmentation and global batch."""
-
-    dataset: str
-    # Digest of the validation list and its files and, for a drawn set, of the drawing; filled in before a run starts.
-    version: Digest | None = None
-    # Digest of the files that the run learns from: labels of labeled images by content, images by size. Filled in too.
-    contents: Digest | None = None
-    # Labels are bytes, and 255 is no class.
-    num_classes: Annotated[int, Field(ge=2, le=255)]
-    split: SplitConfig
-    # Images are read at 1/downscale of their size; validation still counts every pixel of the original label.
-    downscale: Side = 1
-    crop: Size
-    # "choice" draws one of `scales`; "uniform" draws between its smallest and largest value; "balanced" draws one half
-    # between the smallest and 1 and the other between 1 and the largest, as AEL does.
-    scales: Annotated[tuple[Scale, ...], Field(min_length=1)] = (0.5, 0.75, 1.0, 1.5, 1.75, 2.0)
-    scale_sampling: Literal["choice", "uniform", "balanced"] = "choice"
-    flip: bool = True
-    # Label of what a crop shows outside its image, in training and in the protocol "center": 255 is ignored. Unset:
-    # 255, and 0 (road, background) with method.fidelity = "released", which is what AEL's code does.
-    padding_label: Literal[255, 0] | None = None
-    labeled_batch: ImageCount
-    unlabeled_batch: Annotated[int, Field(ge=0, le=4096)] = 0
-    # Processes of the original recipe among which the batch is shared, whatever the number of workers is here. Each
-    # takes for its own images: the mean of the supervised loss, the choice of hard pixels, the factor of loss.balance,
-    # and AEL's classes to paste, confidences and weights; then their mean is taken. Unset: as many as the two batches
-    # allow, which with equal ones is one image of each kind in a group (CPS's script on 8 GPUs).
-    groups: ImageCount | None = None
-
-    @model_validator(mode="after")
-    def _normalise(self) -> DataConfig:
-        if self.groups is None:
-            self._set(groups=math.gcd(self.labeled_batch, self.unlabeled_batch))
-        if self.scale_sampling != "choice":
-            # Between the smallest and the largest, more numbers mean nothing.
-            self._set(scales=(min(self.scales), max(self.scales)))
-        return self
-
-
-class ModelConfig(Section):
-    """The segmentation network. CPS trains two of them."""
-
-    backbone: Literal["resnet50", "resnet101", "efficientnet_lite0", "tiny"]
-    # "imagenet" or the explicit wish for random weights; there is no default on purpose.
-    pretrained: Literal["imagenet", "none"]
-    # Pins the weights file; the run refuses another one.
-    pretrained_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")] | None = None
-    norm: Literal["batch", "frozen"] = "batch"
-    # DeepLabV3+ as the released code of CPS or of AEL builds it.
-    network: Literal["cps", "ael"] = "cps"
-    aspp_rates: tuple[Side, Side, Side] = (6, 12, 18)
-    head_channels: Width = 256
-    low_level_channels: Width = 48
-    # Only for network = "ael": share of the head's channels that are dropped in training.
-    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
-    # Only for backbone = "tiny". From 8 channels: on processors with AVX2 alone, oneDNN's backward pass of a 1x1
-    # convolution of stride 2 with fewer writes behind its buffer (torch 2.14.1).
-    tiny_width: Annotated[Width, Field(ge=8)] = 16
-    tiny_depth: Annotated[int, Field(ge=1, le=1000)] = 1
-
-    @model_validator(mode="after")
-    def _normalise(self) -> ModelConfig:
-        if self.backbone != "tiny":
-            self._forget("tiny_width", "tiny_depth")
-        if self.network != "ael":
-            self._forget("dropout")
-        if self.pretrained == "none":
-            self._forget("pretrained_sha256")
-        return self
-
-
-SUPERVISED_KEYS = ("supervised", "ohem_", "auxiliary_", "stride")
-FUZZY_KEYS = (
-    "strategy",
-    "fixed_k",
-    "ratio",
-    "weight",
-    "curvature",
-    "convex_coefficient",
-    "fidelity",
-    "balance",
+from fpl.config.registry import MethodConfig
+from fpl.config.section import Section
+from fpl.config.sections import (
+    SUPERVISED_KEYS,
+    DataConfig,
+    EvalConfig,
+    LossConfig,
+    ModelConfig,
+    OptimConfig,
+    TrainConfig,
 )
 
-
-class LossConfig(Section):
-    """Supervised loss and the pixel loss of the unsupervised term.
-
-    Keys that have no effect beside the others (the curvature of a linear weight, say) are set back to their
-    defaults, so that equal trainings have equal identities.
-    """
-
-    kind: Literal["ce", "fpl", "soft", "negative", "ce+negative", "mse"] = "ce"
-    # Losses see every n-th pixel of both axes; 1 as published. Small scales train at the classifier's own resolution.
-    stride: Side = 1
-    # Upper bound T on the cumulative probability of the fuzzy positives (paper, Fuzzy Positive Assignment).
-    threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.9
-    strategy: Literal["n-1", "n", "fixed", "step", "ratio"] = "n-1"
-    fixed_k: Annotated[int, Field(ge=1, le=255)] = 2
-    ratio: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
-    weight: Literal["concave", "linear", "convex", "none"] = "concave"
-    curvature: Annotated[float, Field(gt=0.0)] = 50.0
-    # Coefficient of q in the convex weight. Unset: 4 (paper) or 1 (released CPS code).
-    convex_coefficient: Annotated[float, Field(gt=0.0)] | None = None
-    fidelity: Literal["paper", "released"] = "paper"
-    # Rescales FPL to the value of cross-entropy at every step, in each group of images (data.groups) by itself. Unset:
-    # only with fidelity = "released".
-    balance: bool | None = None
-    negative_threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
-    supervised: Literal["ce", "ohem"] = "ce"
-    ohem_threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.7
-    # Hard pixels that a group of images (data.groups) keeps at least.
-    ohem_min_kept: Length = 50_000
-    # Only for model.network = "ael": weight of the auxiliary head's supervised loss.
-    auxiliary_weight: Annotated[float, Field(ge=0.0)] = 0.4
-
-    @model_validator(mode="after")
-    def _normalise(self) -> LossConfig:
-        if self.kind != "fpl":
-            self._forget("threshold", *FUZZY_KEYS)
-            self._set(balance=False)
-        else:
-            self._normalise_fuzzy()
-        if "negative" not in self.kind:
-            self._forget("negative_threshold")
-        if self.supervised != "ohem":
-            self._forget("ohem_threshold", "ohem_min_kept")
-        return self
-
-    def _normalise_fuzzy(self) -> None:
-        released = self.fidelity == "released"
-        if self.balance is None:
-            self._set(balance=released)
-        if self.strategy != "fixed":
-            self._forget("fixed_k")
-        if self.strategy != "ratio":
-            self._forget("ratio")
-        if self.strategy in ("fixed", "step"):
-            self._forget("threshold")
-        if self.weight != "concave":
-            self._forget("curvature")
-        if self.weight != "convex":
-            self._forget("convex_coefficient")
-        elif self.convex_coefficient is None:
-            self._set(convex_coefficient=1.0 if released else 4.0)
-
-
-class OptimConfig(Section):
-    """SGD with the poly schedule. The rates are absolute: no worker count ever enters."""
-
-    lr: Annotated[float, Field(gt=0.0)]
-    # The head (everything behind the backbone) trains at lr * head_lr_multiplier.
-    head_lr_multiplier: Annotated[float, Field(gt=0.0)] = 1.0
-    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0.0)] = 1e-4
-    # CPS decays convolution weights only; AEL decays everything.
-    decay_norm_and_bias: bool = False
-    poly_power: Annotated[float, Field(ge=0.0)] = 0.9
-
-
-class TrainConfig(Section):
-    """Length and arithmetic of the training loop."""
-
-    steps: Length
-    # Validation every so many steps (and at the end); the best of these is kept beside the last.
-    evaluate_every: Length
-    precision: Literal["float32", "bf16"] = "float32"
-    channels_last: bool = False
-    # Only for CPS with CutMix: what a network is asked without gradients, and what it is trained on, go through it as
-    # one batch each, normalised part by part (`fpl.models.sub_batches`): same sums, rounding apart. Dropout (network =
-    # "ael") is drawn layer by layer for the parts, in another order. Like the next, no part of the identity while off.
-    concatenate: Annotated[bool, Field(exclude_if=_off)] = False
-    # Training passes through `torch.compile`: minutes before the first step, other rounding.
-    compile: Annotated[bool, Field(exclude_if=_off)] = False
-    deterministic: Literal["off", "warn", "strict"] = "off"
-
-
-class EvalConfig(Section):
-    """The protocol of the mIoU: part of the metric's name."""
-
-    # "center" looks at the middle of each image alone, as AEL's training log does.
-    protocol: Literal["sliding", "whole", "center"]
-    # Window of the protocols sliding and center; unset: the training crop.
-    crop: Size | None = None
-    stride_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 2 / 3
-    # What overlapping windows add up: CPS sums logits, AEL averages probabilities.
-    combine: Literal["logits", "probabilities"] = "logits"
-    # A class that neither label nor prediction holds is left out of the mean ("skip") or counts 0 ("zero").
-    absent: Literal["skip", "zero"] = "skip"
-    # Validates on so many images, drawn once for all seeds; unset: all. AEL's VOC code takes as many as are labeled.
-    subsample: Length | None = None
-
-    @model_validator(mode="after")
-    def _normalise(self) -> EvalConfig:
-        if self.protocol == "whole":
-            self._forget("crop")
-        if self.protocol != "sliding":
-            self._forget("stride_rate")
-        return self
+# The image-level pooling of the network and its dilated convolutions need at least this many pixels a side.
+SMALLEST_CROP = 33
+# Pixels of a step: fifty times those of the paper's largest.
+MOST_PIXELS = 2**28
 
 
 class RunConfig(Section):
@@ -257,15 +42,17 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _normalise(self) -> RunConfig:
-        if self.method.name == "supervised":
+        if not self.method.unlabeled:
             # No unsupervised term: its settings must not make it another run.
             kept = {key: value for key, value in self.loss if key.startswith(SUPERVISED_KEYS)}
             self._set(loss=LossConfig(**kept), data=self.data.model_copy(update={"unlabeled_batch": 0}))
         if self.model.network != "ael":
             unused = {"auxiliary_weight": LossConfig.model_fields["auxiliary_weight"].default}
             self._set(loss=self.loss.model_copy(update=unused))
-        self._normalise_padding_and_ael()
-        if not (isinstance(self.method, CpsConfig) and self.method.cutmix):
+        self._set(**self.method.adapted(self))
+        if self.data.padding_label is None:
+            self._set(data=self.data.model_copy(update={"padding_label": 255}))
+        if not self.method.may_concatenate:
             self._set(train=self.train.model_copy(update={"concatenate": False}))
         if self.train.evaluate_every > self.train.steps:
             # The end is validated in any case.
@@ -274,21 +61,52 @@ class RunConfig(Section):
             self._set(eval=self.eval.model_copy(update={"crop": None}))
         return self
 
-    def _normalise_padding_and_ael(self) -> None:
-        method, fpl = self.method, self.loss.kind == "fpl"
-        padding: Literal[255, 0] = 255
-        if isinstance(method, AelConfig):
-            padding = 0 if method.fidelity == "released" else 255
-            given = "convex_coefficient" in self.loss.model_fields_set and self.loss.convex_coefficient is not None
-            if fpl and self.loss.weight == "convex" and self.loss.fidelity == "released" and not given:
-                # The released files differ: 1 for CPS, 4 for AEL.
-                self._set(loss=self.loss.model_copy(update={"convex_coefficient": 4.0}))
-            self._set(method=method.resolved(fpl=fpl, dataset=self.data.dataset))
-        if self.data.padding_label is None:
-            self._set(data=self.data.model_copy(update={"padding_label": padding}))
-
     @model_validator(mode="after")
     def _check_sections_against_each_other(self) -> RunConfig:
-        for problem in problems(self):
+        for problem in _problems(self):
             raise ValueError(problem)
         return self
+
+
+def _problems(config: RunConfig) -> list[str]:
+    """Contradictions between sections, the first of which is raised; each names the key and the way out."""
+    data, loss, model = config.data, config.loss, config.model
+    found = []
+    if loss.kind == "fpl" and loss.strategy == "fixed" and loss.fixed_k > data.num_classes - 1:
+        found.append(
+            f"loss.fixed_k = {loss.fixed_k} leaves no negative class among data.num_classes = {data.num_classes}: "
+            f"at most {data.num_classes - 1} is allowed"
+        )
+    if config.method.unlabeled and data.unlabeled_batch == 0:
+        found.append(f"data.unlabeled_batch = 0: method {config.method.name} needs at least 1 unlabeled image a step")
+    batches = {"labeled_batch": data.labeled_batch, "unlabeled_batch": data.unlabeled_batch}
+    for key, size in batches.items():
+        if size == 1 and model.norm == "batch":
+            found.append(
+                f"data.{key} = 1 with BatchNorm: the image-level pooling sees one value per channel. "
+                f'Ways out: data.{key} = 2 or more, or model.norm = "frozen"'
+            )
+    if model.norm == "frozen" and model.pretrained == "none":
+        found.append('model.norm = "frozen" needs model.pretrained = "imagenet": there are no statistics to freeze')
+    for key, crop in {"data.crop": data.crop, "eval.crop": config.eval.crop or data.crop}.items():
+        if min(crop) < SMALLEST_CROP:
+            found.append(
+                f"{key} = {list(crop)} is below {SMALLEST_CROP} x {SMALLEST_CROP}, the network's smallest input"
+            )
+    pixels = data.crop[0] * data.crop[1] * (data.labeled_batch + data.unlabeled_batch)
+    if pixels > MOST_PIXELS:
+        found.append(
+            f"data.crop = {list(data.crop)} with data.labeled_batch + data.unlabeled_batch = "
+            f"{data.labeled_batch + data.unlabeled_batch} is {pixels:,} pixels a step: at most {MOST_PIXELS:,}"
+        )
+    for key, size in batches.items():
+        if data.groups is not None and size % data.groups:
+            found.append(f"data.{key} = {size} is no multiple of data.groups = {data.groups}")
+    if data.scale_sampling == "balanced" and not min(data.scales) <= 1 <= max(data.scales):
+        found.append(f'data.scale_sampling = "balanced" needs scales on both sides of 1, not {list(data.scales)}')
+    if data.split.holdout is not None and config.eval.subsample is not None:
+        found.append(
+            f"eval.subsample = {config.eval.subsample} draws from the validation part, but data.split.holdout = "
+            f"{data.split.holdout} validates on labeled images instead: set one of the two"
+        )
+    return found + config.method.problems(config)

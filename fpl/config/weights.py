@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from fpl.config.schema import ModelConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import ModelConfig
 from fpl.source import source_digest
 
 # Names the folder of weights files where no argument does.

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fpl.config.schema import DataConfig
+from fpl.config.sections import DataConfig
 from fpl.data.resample import crop_resized_image, crop_resized_label
 from fpl.data.spec import IGNORE
 
@@ -24,7 +24,7 @@ MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
 # First key of `seeded`: what the numbers are used for.
-FOR_ORDER, FOR_SAMPLE, FOR_CUTMIX, FOR_PASTE, FOR_CHOICE = range(5)
+FOR_ORDER, FOR_SAMPLE, FOR_CUTMIX, FOR_PASTE, FOR_CHOICE, FOR_VIEW, FOR_CUTOUT = range(7)
 
 
 def seeded(seed: int, purpose: int, stream: int, number: int) -> np.random.Generator:
@@ -168,14 +168,14 @@ def normalise(image: Tensor, valid: Tensor) -> Tensor:
         image: uint8 [..., 3, h, w], RGB.
         valid: bool [..., h, w], false on padding.
     """
-    mean, std = _statistics(image.device)
+    mean, std = channel_statistics(image.device)
     pixels = image.to(torch.float32).div_(255).sub_(mean).div_(std)
     return pixels.masked_fill_(~valid.unsqueeze(-3), 0.0)
 
 
 @lru_cache
-def _statistics(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Mean and deviation, [3, 1, 1], copied to a device once: a GPU would be waited for at every copy."""
+def channel_statistics(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of the three channels, [3, 1, 1], copied once: a GPU would be waited for at every copy."""
     return torch.tensor(MEAN, device=device).view(3, 1, 1), torch.tensor(STD, device=device).view(3, 1, 1)
 
 
@@ -185,6 +185,9 @@ def cutmix_masks(
     size: tuple[int, int],
     boxes: int = 3,
     area: tuple[float, float] = (0.25, 0.5),
+    *,
+    stream: int = 0,
+    probability: float = 1.0,
 ) -> Tensor:
     """CutMix masks, bool [B, H, W]: true where the second image is pasted.
 
@@ -198,12 +201,17 @@ def cutmix_masks(
         size: Height and width in pixels.
         boxes: Number of boxes.
         area: Smallest and largest area of a box, as a share of the image before the division by `boxes`.
+        stream: Masks of different streams are independent: for several mixes of the same images.
+        probability: Chance of a mask to hold any box at all, 0..1.
     """
     height, width = size
     numbers = positions.tolist() if isinstance(positions, Tensor) else list(positions)
     masks = np.zeros((len(numbers), height, width), dtype=bool)
     for mask, number in zip(masks, numbers, strict=True):
-        share, aspect, top, left = seeded(seed, FOR_CUTMIX, 0, int(number)).random((4, boxes))
+        generator = seeded(seed, FOR_CUTMIX, stream, int(number))
+        share, aspect, top, left = generator.random((4, boxes))
+        if generator.random() >= probability:
+            continue
         share = area[0] + share * (area[1] - area[0])
         # share ** a times share ** (1 - a) is the area whatever the aspect a is.
         rows = np.rint(share**aspect * boxes**-0.5 * height).astype(int)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -14,13 +14,13 @@ from fpl.data.spec import IGNORE
 
 
 @dataclass
-class Partner:
-    """Labeled images to paste from, each under an augmentation of its own.
+class Labeled:
+    """Labeled images of another stream, or to paste from, each under an augmentation of its own.
 
     Attributes:
         image: uint8 [B, 3, h, w], or float32 after `Batch.to`.
-        label: uint8 [B, h, w], or int64 after `to`; 255 on padding, whatever `data.padding_label` is, and all over in
-            a slot that gets none.
+        label: uint8 [B, h, w], or int64 after `to`. Of images to paste from it is 255 on padding, whatever
+            `data.padding_label` is, and all over in a slot that gets none.
         valid: bool [B, h, w], false on padding and in a slot that gets none.
     """
 
@@ -28,14 +28,14 @@ class Partner:
     label: Tensor
     valid: Tensor
 
-    def to(self, device: torch.device | str) -> Partner:
+    def to(self, device: torch.device | str) -> Labeled:
         """The same on a device, the image normalised."""
         image, valid = _network_input(self.image, self.valid, device)
-        return Partner(image, self.label.to(device, non_blocking=True).long(), valid)
+        return Labeled(image, self.label.to(device, non_blocking=True).long(), valid)
 
-    def pin_memory(self) -> Partner:
+    def pin_memory(self) -> Labeled:
         """The same in page-locked memory."""
-        return Partner(self.image.pin_memory(), self.label.pin_memory(), self.valid.pin_memory())
+        return Labeled(self.image.pin_memory(), self.label.pin_memory(), self.valid.pin_memory())
 
 
 @dataclass
@@ -77,9 +77,10 @@ class Batch:
         image: Labeled images, uint8 [B, 3, h, w], or float32 after `to`.
         label: uint8 [B, h, w], 0..C-1 or 255, or int64 after `to`.
         valid: bool [B, h, w], false on padding.
-        unlabeled: 0, 1 or 2 draws.
+        unlabeled: As many draws as the method asks for.
         step: Number of the step, from 0.
         partner: Labeled images to paste from, if the method asks for them.
+        more_labeled: Labeled images of further streams, if the method asks for them.
     """
 
     image: Tensor
@@ -87,20 +88,23 @@ class Batch:
     valid: Tensor
     unlabeled: list[Draw]
     step: int
-    partner: Partner | None = None
+    partner: Labeled | None = None
+    more_labeled: list[Labeled] = field(default_factory=list)
 
     def to(self, device: torch.device | str) -> Batch:
         """The same on a device, images normalised to float32 with padding exactly 0."""
         image, valid = _network_input(self.image, self.valid, device)
         label = self.label.to(device, non_blocking=True).long()
         partner = self.partner and self.partner.to(device)
-        return Batch(image, label, valid, [draw.to(device) for draw in self.unlabeled], self.step, partner)
+        draws, more = [draw.to(device) for draw in self.unlabeled], [each.to(device) for each in self.more_labeled]
+        return Batch(image, label, valid, draws, self.step, partner, more)
 
     def pin_memory(self) -> Batch:
         """The same in page-locked memory; called by the DataLoader where there is a GPU."""
         image, label, valid = self.image.pin_memory(), self.label.pin_memory(), self.valid.pin_memory()
         partner = self.partner and self.partner.pin_memory()
-        return Batch(image, label, valid, [draw.pin_memory() for draw in self.unlabeled], self.step, partner)
+        draws, more = [draw.pin_memory() for draw in self.unlabeled], [each.pin_memory() for each in self.more_labeled]
+        return Batch(image, label, valid, draws, self.step, partner, more)
 
 
 def tensors(part: Any) -> Iterator[Tensor]:
@@ -111,8 +115,8 @@ def tensors(part: Any) -> Iterator[Tensor]:
         for each in part:
             yield from tensors(each)
     elif is_dataclass(part):
-        for field in fields(part):
-            yield from tensors(getattr(part, field.name))
+        for item in fields(part):
+            yield from tensors(getattr(part, item.name))
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
@@ -126,7 +130,7 @@ def _network_input(image: Tensor, valid: Tensor, device: torch.device | str) -> 
 
 
 def nothing_to_paste(crop: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Image, label and valid mask of a slot of `Partner` that gets none."""
+    """Image, label and valid mask of a slot of `Labeled` that gets none."""
     return (
         torch.zeros((3, *crop), dtype=torch.uint8),
         torch.full(crop, IGNORE, dtype=torch.uint8),

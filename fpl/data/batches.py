@@ -18,18 +18,30 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from fpl.config.schema import RunConfig
 from fpl.data.augment import FOR_ORDER, FOR_PASTE, FOR_SAMPLE, Augmentation, seeded
-from fpl.data.batch import Batch, Draw, Partner, nothing_to_paste, send, tensors
+from fpl.data.batch import Batch, Draw, Labeled, nothing_to_paste, send, tensors
 from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Images
 from fpl.data.spec import IGNORE
 from fpl.data.splits import Split
-from fpl.data.unlabeled import STREAMS, UnlabeledImages, read_truth
+from fpl.data.unlabeled import DRAW_STREAMS, LABELED_AGAIN, STREAMS, UnlabeledImages, read_truth
 from fpl.errors import FplError
 
-__all__ = ["Batch", "BatchStream", "Draw", "Order", "Partner", "PasteRequest", "UnlabeledImages", "make_loader", "send"]
+__all__ = [
+    "Batch",
+    "BatchRequest",
+    "BatchStream",
+    "Draw",
+    "Labeled",
+    "Order",
+    "PasteRequest",
+    "UnlabeledImages",
+    "make_loader",
+    "send",
+]
 
 PASTE = STREAMS.index("paste")
-DRAWS = 2
+DRAWS = 4
+LABELED_STREAMS = 2
 PAIRS = ("other", "same")
 LOADER_SECONDS = 60.0
 """So long may loader processes take to the next batch; one that died or hangs is never waited for longer."""
@@ -49,6 +61,50 @@ class PasteRequest:
     probability: float
     scales: tuple[float, float]
     partner: str = "other"
+
+
+@dataclass(frozen=True)
+class BatchRequest:
+    """What a method wants of the loader in every step.
+
+    Attributes:
+        draws: Independent unlabeled images per slot of the batch, 0 to 4 (`Batch.unlabeled`).
+        pair: Draws after the first: "other" images, never the first's own if there are two, or the "same" images under
+            another augmentation, which is what the released CPS loaders deliver.
+        crop_scale: Both sides of the unlabeled crops, in sides of the labeled ones.
+        labeled_streams: Labeled images per slot, 1 or 2; the second walks through the list in an order of its own
+            (`Batch.more_labeled`).
+        paste: Labeled images to paste from (`Batch.partner`); None for none.
+
+    What one of them asks for does not depend on the others.
+    """
+
+    draws: int = 0
+    pair: str = "other"
+    crop_scale: float = 1.0
+    labeled_streams: int = 1
+    paste: PasteRequest | None = None
+
+    def unlabeled_crop(self, crop: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of the unlabeled crops beside labeled ones of this size."""
+        return round(crop[0] * self.crop_scale), round(crop[1] * self.crop_scale)
+
+    def check(self) -> None:
+        """Refuse what the loader does not have.
+
+        Raises:
+            FplError: Names the field.
+        """
+        if self.pair not in PAIRS:
+            raise FplError(f"pair = '{self.pair}'", hint=f"allowed: {', '.join(PAIRS)}")
+        if not 0 <= self.draws <= DRAWS:
+            raise FplError(f"draws = {self.draws}", hint=f"0 to {DRAWS} are allowed")
+        if not 1 <= self.labeled_streams <= LABELED_STREAMS:
+            raise FplError(f"labeled_streams = {self.labeled_streams}", hint=f"1 to {LABELED_STREAMS} are allowed")
+        if not 0.1 <= self.crop_scale <= 10:
+            raise FplError(f"crop_scale = {self.crop_scale}", hint="0.1 to 10 are allowed")
+        if self.paste is not None and self.paste.partner not in PAIRS:
+            raise FplError(f"partner = '{self.paste.partner}'", hint=f"allowed: {', '.join(PAIRS)}")
 
 
 class Order:
@@ -99,9 +155,7 @@ class _Steps(Dataset[Batch | FplError]):
         config: RunConfig,
         split: Split,
         images: Images,
-        draws: int,
-        pair: str,
-        paste: PasteRequest | None,
+        request: BatchRequest,
         rank: int,
         world: int,
         truth_steps: Container[int],
@@ -109,20 +163,28 @@ class _Steps(Dataset[Batch | FplError]):
         data = config.data
         self.seed = config.seed
         self.truth_steps = truth_steps
-        self.paste = paste
+        self.paste = paste = request.paste
         if paste is not None:
             # Padding is never pasted: it is no image, so it must not be labeled as a class.
             wide = {"scales": paste.scales, "scale_sampling": "balanced", "padding_label": IGNORE}
             self.paste_augmentation = Augmentation(data.model_copy(update=wide))
         self.images = images
         self.augmentation = Augmentation(data)
+        crop = request.unlabeled_crop(data.crop)
+        self.unlabeled_augmentation = Augmentation(data.model_copy(update={"crop": crop}))
         self.labeled, self.unlabeled = split.labeled, split.unlabeled
         self.labeled_batch, self.unlabeled_batch = data.labeled_batch, data.unlabeled_batch
         self.rank, self.world = rank, world
-        first = Order(config.seed, 1, len(split.unlabeled))
-        second = first if pair == "same" else Order(config.seed, 2, len(split.unlabeled), apart_from=first)
-        self.orders = [Order(config.seed, 0, len(split.labeled)), first, second]
-        self.streams = range(1, 1 + draws)
+        self.orders = {0: Order(config.seed, 0, len(split.labeled))}
+        self.draws, self.more_labeled = DRAW_STREAMS[: request.draws], LABELED_AGAIN[: request.labeled_streams - 1]
+        for stream in self.more_labeled:
+            self.orders[stream] = Order(config.seed, stream, len(split.labeled))
+        for stream in self.draws:
+            first = self.orders.get(DRAW_STREAMS[0])
+            if first is None or request.pair == "other":
+                self.orders[stream] = Order(config.seed, stream, len(split.unlabeled), apart_from=first)
+            else:
+                self.orders[stream] = first
 
     def __getitem__(self, step: int) -> Batch | FplError:
         # The DataLoader rebuilds a raised exception from a text; a returned one arrives as it is.
@@ -137,18 +199,19 @@ class _Steps(Dataset[Batch | FplError]):
             return FplError(f"memory ran out while a batch was read: {error}", hint=_LESS_MEMORY)
 
     def batch(self, step: int) -> Batch:
-        image, label, valid = self._labeled(step)
-        unlabeled = [self._draw(stream, step) for stream in self.streams]
-        return Batch(image, label, valid, unlabeled, step, self._partner(step) if self.paste else None)
+        image, label, valid = self._labeled(0, step)
+        unlabeled = [self._draw(stream, step) for stream in self.draws]
+        more = [Labeled(*self._labeled(stream, step)) for stream in self.more_labeled]
+        return Batch(image, label, valid, unlabeled, step, self._partner(step) if self.paste else None, more)
 
     def _positions(self, step: int, batch: int) -> range:
         share = batch // self.world
         start = step * batch + self.rank * share
         return range(start, start + share)
 
-    def _labeled(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _labeled(self, stream: int, step: int) -> tuple[Tensor, Tensor, Tensor]:
         samples = [
-            self._sample(self.augmentation, 0, position, self.orders[0].index(position))
+            self._sample(self.augmentation, stream, position, self.orders[stream].index(position))
             for position in self._positions(step, self.labeled_batch)
         ]
         image, label, valid = (torch.stack(parts) for parts in zip(*samples, strict=True))
@@ -163,7 +226,7 @@ class _Steps(Dataset[Batch | FplError]):
         assert label is not None
         return image, label, valid
 
-    def _partner(self, step: int) -> Partner:
+    def _partner(self, step: int) -> Labeled:
         assert self.paste is not None
         samples = []
         for position in self._positions(step, self.labeled_batch):
@@ -174,19 +237,21 @@ class _Steps(Dataset[Batch | FplError]):
             same = self.paste.partner == "same"
             index = self.orders[0].index(position) if same else int(generator.integers(len(self.labeled)))
             samples.append(self._sample(self.paste_augmentation, PASTE, position, index))
-        return Partner(*(torch.stack(parts) for parts in zip(*samples, strict=True)))
+        return Labeled(*(torch.stack(parts) for parts in zip(*samples, strict=True)))
 
     def _draw(self, stream: int, step: int) -> Draw:
-        positions = self._positions(step, self.unlabeled_batch)
+        augmentation, positions = self.unlabeled_augmentation, self._positions(step, self.unlabeled_batch)
         indices = [self.orders[stream].index(position) for position in positions]
         images, valids, truths = [], [], []
         for position, index in zip(positions, indices, strict=True):
-            parameters = self.augmentation.draw(seeded(self.seed, FOR_SAMPLE, stream, position))
-            image, _, valid = self.augmentation.apply(self.images.image(self.unlabeled[index]), None, parameters)
+            parameters = self.unlabeled_augmentation.draw(seeded(self.seed, FOR_SAMPLE, stream, position))
+            image, _, valid = self.unlabeled_augmentation.apply(
+                self.images.image(self.unlabeled[index]), None, parameters
+            )
             images.append(image)
             valids.append(valid)
             if step in self.truth_steps:
-                truths.append(read_truth(self.augmentation, self.images, self.unlabeled[index], parameters))
+                truths.append(read_truth(augmentation, self.images, self.unlabeled[index], parameters))
         draw = Draw(torch.stack(images), torch.stack(valids), torch.tensor(indices), torch.tensor(positions))
         return replace(draw, truth=torch.stack(truths)) if truths else draw
 
@@ -251,10 +316,8 @@ def make_loader(
     config: RunConfig,
     split: Split,
     images: Images,
+    request: BatchRequest,
     *,
-    draws: int,
-    pair: str = "other",
-    paste: PasteRequest | None = None,
     start_step: int = 0,
     rank: int = 0,
     world_size: int = 1,
@@ -267,10 +330,7 @@ def make_loader(
         config: Seed, batch sizes, augmentation and number of steps.
         split: Labeled and unlabeled ids.
         images: The training images.
-        draws: Unlabeled draws per step: 0, 1, or 2 for CutMix.
-        pair: Second draw: "other" images, never the partner's own if there are two, or the "same" images under
-            another augmentation, which is what the released CPS loaders deliver.
-        paste: Labeled images to paste from (`Batch.partner`); None for none. Nothing else depends on it.
+        request: What the method wants of every step.
         start_step: First step; resuming needs nothing else.
         rank: Number of this worker, from 0.
         world_size: Number of workers; must divide both batch sizes.
@@ -280,16 +340,11 @@ def make_loader(
     Raises:
         FplError: The arguments do not fit each other; while iterating, whatever is wrong with a file.
     """
-    if pair not in PAIRS:
-        raise FplError(f"pair = '{pair}'", hint=f"allowed: {', '.join(PAIRS)}")
-    if not 0 <= draws <= DRAWS:
-        raise FplError(f"draws = {draws}", hint="0, 1 or 2 are allowed")
-    if paste is not None and paste.partner not in PAIRS:
-        raise FplError(f"partner = '{paste.partner}'", hint=f"allowed: {', '.join(PAIRS)}")
+    request.check()
     if not split.labeled:
         raise FplError("the split has no labeled image", where=f"{split.dataset} {split.family} {split.fraction}")
     sizes = {"labeled_batch": config.data.labeled_batch}
-    if draws:
+    if request.draws:
         if not split.unlabeled:
             where = f"{split.dataset} {split.family} {split.fraction}"
             raise FplError("the split has no unlabeled image, but the method needs them", where=where)
@@ -301,5 +356,5 @@ def make_loader(
                 f"data.{key} = {size} cannot be shared equally by {world_size} workers",
                 hint=f"workers that can: {enumerate_briefly(fits) or 'none'}",
             )
-    steps = _Steps(config, split, images, draws, pair, paste, rank, world_size, truth_steps)
+    steps = _Steps(config, split, images, request, rank, world_size, truth_steps)
     return BatchStream(steps, range(start_step, config.train.steps), loader_workers)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fpl.config.methods import AelConfig
 from fpl.config.schema import RunConfig
 from fpl.data.contents import data_contents, data_version
 from fpl.data.formats import other_colours
@@ -92,15 +91,7 @@ def check_data(
             warnings.append(f"never seen in {len(chosen)} labeled images: {', '.join(absent)}")
         if spec.num_classes > 2 and len(absent) == spec.num_classes - 1 and histogram[0]:
             warnings.append("the labels hold only class 0 and ignore: is this a binary mask with 0 and 255?")
-        method = config.method
-        if isinstance(method, AelConfig) and method.copy_paste:
-            targets = np.setdiff1d(np.arange(spec.num_classes), method.paste_excluded)
-            if not histogram[targets].any():
-                names = enumerate_briefly([spec.class_names[number] for number in targets])
-                warnings.append(
-                    f"none of {len(chosen)} labeled images holds a class that may be pasted ({names}): "
-                    "method.copy_paste does nothing"
-                )
+        warnings += config.method.data_warnings(histogram, spec.class_names, len(chosen))
     return warnings
 
 

@@ -12,8 +12,10 @@ from fpl.data.spec import IGNORE
 from fpl.data.splits import Split
 
 # Streams of samples, by their numbers.
-STREAMS = ("labeled", "unlabeled_0", "unlabeled_1", "paste", "chosen")
+STREAMS = ("labeled", "unlabeled_0", "unlabeled_1", "paste", "chosen", "unlabeled_2", "unlabeled_3", "labeled_1")
 CHOSEN = STREAMS.index("chosen")
+DRAW_STREAMS = tuple(STREAMS.index(f"unlabeled_{number}") for number in range(4))
+LABELED_AGAIN = (STREAMS.index("labeled_1"),)
 
 
 class UnlabeledImages:

@@ -1,4 +1,4 @@
-"""Losses that the paper compares with: soft, negative and squared (appendix, comparison with other losses)."""
+"""Losses beside the fuzzy positive one: soft and negative (appendix, comparison with other losses), and squared."""
 
 from __future__ import annotations
 
@@ -34,3 +34,11 @@ def negative_loss(student: Tensor, teacher: Tensor, label: Tensor, threshold: fl
 def squared_loss(student: Tensor, teacher: Tensor) -> Tensor:
     """Squared difference of the two softmaxes, mean over classes, of each pixel [B, *spatial] (mean teacher)."""
     return (student.softmax(1) - teacher.softmax(1)).square().mean(1)
+
+
+def squared_logit_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """Squared difference of the logits, mean over classes, of each pixel [B, *spatial] (mean teacher of PixelSSL).
+
+    Unlike the others it sees what the logits of a pixel have in common, and needs finite ones.
+    """
+    return (student - teacher).square().mean(1)

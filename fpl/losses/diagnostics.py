@@ -16,7 +16,7 @@ from fpl.losses.kernels import cpu_diagnose
 from fpl.losses.kernels.contract import make_settings
 from fpl.losses.regularization import split_sums
 from fpl.losses.resolution import enlarge, make_teaching
-from fpl.losses.rules import Rules
+from fpl.losses.rules import DEFAULTS, Rules
 from fpl.losses.scores import Order, compare
 
 # Logits that are looked at together: what is computed from them takes some twenty times their memory.
@@ -113,15 +113,7 @@ def diagnose(
     second: Tensor | None = None,
     inside: Tensor | None = None,
     size: tuple[int, int] | None = None,
-    threshold: float = 0.9,
-    strategy: str = "n-1",
-    weight: str = "concave",
-    curvature: float = 50.0,
-    fidelity: str = "paper",
-    fixed_k: int = 2,
-    ratio: float = 0.5,
-    progress: float = 0.0,
-    convex_coefficient: float | None = None,
+    rules: Rules = DEFAULTS,
 ) -> dict[str, Tensor]:
     """Measure what the paper's figures 3 to 5 and A1 to A4 show, as sums and counts over the counted pixels.
 
@@ -136,16 +128,8 @@ def diagnose(
         second: Logits of a second teacher, which teaches the pixels of ``inside``.
         inside: bool [B, *spatial].
         size: Enlarge all logits bilinearly (aligned corners) to this (H, W), the resolution of the loss.
-        threshold: T; this and all that follow are the keywords of :func:`fpl.losses.fuzzy_positive_loss`. They decide
-            K, Y and the weight of everything that is not said to have its own.
-        strategy: How K follows from the teacher.
-        weight: Adaptive weight.
-        curvature: A of the concave weight.
-        fidelity: ``paper`` or ``released``.
-        fixed_k: K of strategy ``fixed``.
-        ratio: alpha of strategy ``ratio``.
-        progress: Share of training that is over.
-        convex_coefficient: c of the convex weight.
+        rules: The keywords of :func:`fpl.losses.fuzzy_positive_loss`. They decide K, Y and the weight of everything
+            that is not said to have its own.
 
     Returns:
         Constants on the device of the logits; counts are int64, sums float64.
@@ -154,7 +138,7 @@ def diagnose(
         for the published n-1; ``weight_sum``, ``loss_sum``, ``weighted_loss_sum``, ``cross_entropy_sum`` (with the
         teacher's best class); ``entropy_sum_by_k`` and ``entropy_square_sum_by_k`` [C], the teacher's entropy in nats
         of the pixels of each K; ``gradient_sum_n_minus_1`` and ``gradient_sum_n``: the gradient's sum over the
-        negatives, for the published n-1 and for n (0 where K = C), whatever ``strategy`` is.
+        negatives, for the published n-1 and for n (0 where K = C), whatever the strategy is.
 
         Of those with a known truth, if there is a ``ground_truth``: ``labeled_pixels``; ``case_pixels`` [3];
         ``case_1_k1_pixels``, in case 1 with K = 1; of each case [3] ``vanilla_score_sum`` (R^v),
@@ -169,7 +153,6 @@ def diagnose(
     Raises:
         ValueError: An argument is outside its range, or a tensor has another shape or dtype.
     """
-    rules = Rules(threshold, strategy, weight, curvature, fidelity, fixed_k, ratio, progress, convex_coefficient)
     settings = make_settings(student_logits.shape[1], rules.checked())
     teaching = make_teaching(student_logits, teacher_logits, second, inside, size)
     _check(student_logits, ground_truth, counted, size)
@@ -205,7 +188,7 @@ def diagnose_maps(
 ) -> dict[str, Tensor]:
     """Compute K, case and gradient scores of each pixel, for pictures (figures 3a, 6 and A7).
 
-    Arguments and errors are those of :func:`diagnose`; its keywords on K are those of ``rules``.
+    Arguments and errors are those of :func:`diagnose`.
 
     Returns:
         Tensors [B, *spatial]: ``k`` (int64), ``case`` (uint8, 1 .. 3, 0 where the truth is unknown), ``vanilla_score``

@@ -20,7 +20,7 @@ from fpl.losses.checks import (
 from fpl.losses.kernels import function, implementation
 from fpl.losses.kernels.contract import Pixels, make_settings
 from fpl.losses.regularization import loss_gradient, regularize, split_sums
-from fpl.losses.rules import Rules
+from fpl.losses.rules import DEFAULTS, Rules
 from fpl.losses.shortcut import Decision, decide
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -37,30 +37,13 @@ class FuzzyTerms(NamedTuple):
     """int64 number of positives, 1 .. C."""
 
 
-def fuzzy_positive_terms(
-    student_logits: Tensor,
-    teacher_logits: Tensor,
-    *,
-    threshold: float = 0.9,
-    strategy: str = "n-1",
-    weight: str = "concave",
-    curvature: float = 50.0,
-    fidelity: str = "paper",
-    fixed_k: int = 2,
-    ratio: float = 0.5,
-    progress: float = 0.0,
-    convex_coefficient: float | None = None,
-) -> FuzzyTerms:
+def fuzzy_positive_terms(student_logits: Tensor, teacher_logits: Tensor, rules: Rules = DEFAULTS) -> FuzzyTerms:
     """Compute loss, weight and K of every pixel, without weighting or reducing.
 
-    Arguments, ranges and errors are those of :func:`fuzzy_positive_loss`. The loss cannot be differentiated twice.
+    Arguments, ranges and errors are those of :func:`fuzzy_positive_loss`, its keywords in ``rules``. The loss cannot be
+    differentiated twice.
     """
-    rules = Rules(threshold, strategy, weight, curvature, fidelity, fixed_k, ratio, progress, convex_coefficient)
-    return terms_of(student_logits, teacher_logits, rules.checked())
-
-
-def terms_of(student_logits: Tensor, teacher_logits: Tensor, rules: Rules) -> FuzzyTerms:
-    """Do the work of :func:`fuzzy_positive_terms` by checked rules."""
+    rules = rules.checked()
     check_pair(student_logits, teacher_logits)
     teacher_logits = constant(teacher_logits)
     if (kernel := implementation(student_logits, teacher_logits)) is not None:
@@ -85,33 +68,20 @@ def weighted_pixels(pixels: Pixels, weight_map: Tensor | None, counted: Tensor |
 
 
 @torch.no_grad()
-def fuzzy_positive_gradient(
-    student_logits: Tensor,
-    teacher_logits: Tensor,
-    *,
-    threshold: float = 0.9,
-    strategy: str = "n-1",
-    fidelity: str = "paper",
-    fixed_k: int = 2,
-    ratio: float = 0.5,
-    progress: float = 0.0,
-) -> Tensor:
+def fuzzy_positive_gradient(student_logits: Tensor, teacher_logits: Tensor, rules: Rules = DEFAULTS) -> Tensor:
     """Gradient of the unweighted, unreduced loss of each pixel with respect to the student's logits, in closed form.
 
     With s = sigmoid(log SUM_pos exp(-z) + log SUM_neg exp(z)), it is -s exp(-z_i) / SUM_pos exp(-z) for a positive i
     and s exp(z_j) / SUM_neg exp(z) for a negative j: the gradient equations of section 3.2. Positives sum to -s,
     negatives to s.
 
-    Arguments, ranges and errors are those of :func:`fuzzy_positive_loss`.
+    Arguments, ranges and errors are those of :func:`fuzzy_positive_loss`, its keywords in ``rules``.
 
     Returns:
         [B, C, *spatial], -1 .. 1, float32 (float64 for float64 logits), a constant.
     """
     check_pair(student_logits, teacher_logits)
-    rules = Rules(
-        threshold, strategy, "none", fidelity=fidelity, fixed_k=fixed_k, ratio=ratio, progress=progress
-    ).checked()
-    teacher = _read_teacher(teacher_logits, rules)
+    teacher = _read_teacher(teacher_logits, rules.checked())
     parts = split_sums(to_compute(student_logits.detach()), teacher.positive)
     upstream = poison(torch.ones_like(parts.violation), teacher.top.unsqueeze(1))
     return loss_gradient(parts, teacher.positive, upstream)
@@ -189,7 +159,7 @@ def _loss_of(
     if weight_map is not None:
         counted = counted_pixels(weight_map)
         student = only_counted(student, counted)
-    terms = terms_of(student, teacher_logits, rules)
+    terms = fuzzy_positive_terms(student, teacher_logits, rules)
     loss = terms.loss * terms.weight
     if weight_map is not None:
         loss = torch.where(counted, loss * weight_map, torch.zeros_like(loss))

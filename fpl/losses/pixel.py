@@ -22,7 +22,7 @@ from fpl.losses.pixel_term import Formula, Pair, PixelTerm, add_diagnostics, com
 from fpl.losses.resolution import make_teaching
 from fpl.losses.rules import Rules
 
-KINDS = ("ce", "fpl", "soft", "negative", "ce+negative", "mse")
+KINDS = ("ce", "fpl", "soft", "negative", "ce+negative", "mse", "mse_logits")
 
 
 def _balanced(terms: Sequence[PixelTerm]) -> Tensor:
@@ -37,7 +37,8 @@ class PixelLoss(RuledLoss):
     """Loss of a student's pixels against a teacher's, with a weight map and a denominator.
 
     Kinds: ``ce`` (cross-entropy with the teacher's argmax), ``fpl`` (fuzzy positive loss), ``soft`` (KL divergence),
-    ``negative`` (negative learning), ``ce+negative`` (their sum), ``mse`` (squared difference of probabilities).
+    ``negative`` (negative learning), ``ce+negative`` (their sum), ``mse`` (squared difference of probabilities, mean
+    over classes), ``mse_logits`` (the same of logits).
     The teacher is always detached. Everything is computed in float32, in float64 for float64 logits.
 
     The training loop sets three attributes before each step: ``progress`` (share of training that is over, 0 .. 1,

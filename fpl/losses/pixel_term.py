@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fpl.losses.alternatives import negative_loss, soft_loss, squared_loss
+from fpl.losses.alternatives import negative_loss, soft_loss, squared_logit_loss, squared_loss
 from fpl.losses.checks import only_counted, poison, to_compute
 from fpl.losses.diagnostics import diagnose
-from fpl.losses.fuzzy import FuzzyTerms, terms_of, weighted_pixels
+from fpl.losses.fuzzy import FuzzyTerms, fuzzy_positive_terms, weighted_pixels
 from fpl.losses.kernels import function, implementation
 from fpl.losses.kernels.contract import Implementation, Pixels, make_settings
 from fpl.losses.resolution import Teaching, enlarge
@@ -141,7 +141,7 @@ def term_by_tensors(pair: Pair, formula: Formula) -> PixelTerm:
         assert cross_entropy_sum is not None
         if fuzzy is None:
             with torch.no_grad():
-                fuzzy = terms_of(student, teacher, formula.rules)
+                fuzzy = fuzzy_positive_terms(student, teacher, formula.rules)
         statistics = _statistics(fuzzy, included, student.shape[1]) | {"cross_entropy_sum": cross_entropy_sum}
         if pair.ground_truth is not None:
             statistics |= _impurity(teacher, fuzzy.k, pair.ground_truth, included)
@@ -204,7 +204,7 @@ def add_diagnostics(term: PixelTerm, pair: Pair, rules: Rules, watched: Tensor |
         second=teaching.second,
         inside=teaching.inside,
         size=teaching.size,
-        **rules._asdict(),
+        rules=rules,
     )
     # What the loss itself summed stays: it is what the step was taken with, to the last bit.
     wanted = [name for name in (BASIC if basic else found) if name not in term.statistics]
@@ -219,7 +219,7 @@ def _per_pixel(student: Tensor, teacher: Tensor, formula: Formula) -> tuple[Tens
     """Loss [B, *spatial], cross-entropy [B, *spatial] if needed, and the fuzzy terms for kind ``fpl``."""
     kind = formula.kind
     if kind == "fpl":
-        fuzzy = terms_of(student, teacher, formula.rules)
+        fuzzy = fuzzy_positive_terms(student, teacher, formula.rules)
         cross_entropy = _cross_entropy(student.detach(), *teacher.max(1)) if formula.cross_entropy else None
         return fuzzy.loss * fuzzy.weight, cross_entropy, fuzzy
     top, label = teacher.max(1)
@@ -232,6 +232,8 @@ def _per_pixel(student: Tensor, teacher: Tensor, formula: Formula) -> tuple[Tens
         per_pixel = soft_loss(student, teacher)
     elif kind == "mse":
         per_pixel = squared_loss(student, teacher)
+    elif kind == "mse_logits":
+        per_pixel = squared_logit_loss(student, teacher)
     elif kind == "negative":
         per_pixel = negative_loss(student, teacher, label, formula.negative_threshold)
     else:

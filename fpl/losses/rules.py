@@ -55,3 +55,7 @@ class Rules(NamedTuple):
             allowed = "a finite number >= 0, or None"
             check_range("convex_coefficient", self.convex_coefficient, allowed, lambda value: value >= 0)
         return self
+
+
+# The published ones.
+DEFAULTS = Rules()

@@ -1,10 +1,6 @@
-"""The methods by the name that `[method] name` gives."""
+"""Training methods: a package each, and the tools that they share.
 
-from fpl.methods.ael import Ael
-from fpl.methods.base import Clock, Losses, Method
-from fpl.methods.cps import Cps
-from fpl.methods.supervised import Supervised
-
-METHODS: dict[str, type[Method]] = {"supervised": Supervised, "cps": Cps, "ael": Ael}
-
-__all__ = ["METHODS", "Clock", "Losses", "Method"]
+`NAME/options.py` is the `[method]` table of a method, with all that others ask of it, and loads without torch;
+`NAME/method.py` is what trains. A package of this kind anywhere else becomes a method by an entry point of the group
+`fpl.methods` (see `fpl.config.registry`). Nothing outside a method's package knows it by name.
+"""

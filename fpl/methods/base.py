@@ -1,22 +1,26 @@
 """What a training method is: one module that answers four questions.
 
-What does it want per step (`draws`, `pair`), which optimizers does it need (`optimizers`), what are its losses
+What does it want per step (`request`), which optimizers does it need (`optimizers`), what are its losses
 (`losses`), and what happens after the step (`after_step`). Everything that a checkpoint must hold is a parameter, a
 buffer or a submodule, so `state_dict()` is the method's whole memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from fpl.config.schema import OptimConfig, RunConfig
-from fpl.data.batches import Batch, PasteRequest
+from fpl.config.schema import RunConfig
+from fpl.data.batches import Batch, BatchRequest
 from fpl.losses import PixelLoss, PixelTerm, cross_entropy, ohem_cross_entropy
+from fpl.losses.rules import Rules
+from fpl.methods.banks import Bank
+from fpl.methods.optimizers import Scheduled, sgd
 from fpl.models import SegmentationNetwork
 from fpl.models.network import Raw, resize
 
@@ -60,19 +64,46 @@ class ImageSource(Protocol):
 
 @dataclass(frozen=True)
 class Clock:
-    """Where training stands: `step` of `total` steps is about to be taken (0-based)."""
+    """Where training stands: `step` of `total` steps is about to be taken (0-based).
+
+    `epoch_length` is the number of steps in which the unlabeled list is gone through once; None where it is not known.
+    """
 
     step: int
     total: int
+    epoch_length: int | None = None
 
     @property
     def progress(self) -> float:
         """Share of training that is over, in [0, 1)."""
         return self.step / self.total
 
-    def ramp(self, share: float) -> float:
-        """Factor of a weight that rises linearly from 0 to 1 over a share of training; 1 where the share is 0."""
-        return min(1.0, self.progress / share) if share else 1.0
+    @property
+    def epoch(self) -> int:
+        """Passes over the unlabeled list that are over, from 0."""
+        return self.step // self._epoch_length
+
+    def share_of(self, epochs: float) -> float:
+        """So many passes over the unlabeled list as a share of training, for `ramp`; more than 1 if it is shorter."""
+        return epochs * self._epoch_length / self.total
+
+    def ramp(self, share: float, shape: Literal["linear", "sigmoid", "log"] = "linear") -> float:
+        """Factor of a weight that rises over a share of training and then stays; 1 where the share is 0.
+
+        With t from 0 to 1 over the share: "linear" is t, "sigmoid" exp(-5 (1 - t)^2), which begins at 0.0067, slowly,
+        and "log" 1 - exp(-5 t), which begins fast and ends at 0.9933 (published code of CCT, `utils/ramps.py`).
+        """
+        if not share:
+            return 1.0
+        t = min(1.0, self.progress / share)
+        if shape == "sigmoid":
+            return math.exp(-5.0 * (1.0 - t) ** 2)
+        return 1.0 - math.exp(-5.0 * t) if shape == "log" else t
+
+    @property
+    def _epoch_length(self) -> int:
+        assert self.epoch_length is not None, "the clock was not told how long an epoch is"
+        return self.epoch_length
 
 
 @dataclass
@@ -104,11 +135,8 @@ class Method(nn.Module):
         workers: The processes that share the global batch.
     """
 
-    # Independent unlabeled images per slot of the batch, and whether a second draw is another image or the same one.
-    draws: int = 0
-    pair: str = "other"
-    # Labeled images to paste from, one per slot; None for none.
-    paste: PasteRequest | None = None
+    # What every step's batch has to hold.
+    request = BatchRequest()
 
     def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
         super().__init__()
@@ -123,8 +151,8 @@ class Method(nn.Module):
         """The networks that SGD trains."""
         return [self.network]
 
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Fresh optimizers by name; the engine sets their learning rates from the schedule at every step."""
+    def optimizers(self) -> dict[str, Scheduled]:
+        """Fresh optimizers by name; the engine has each set its learning rate at every step."""
         return {"main": sgd(self.networks(), self.config.optim)}
 
     def attach(self, source: ImageSource) -> None:
@@ -182,6 +210,15 @@ class Method(nn.Module):
             pixels = pixels.index_select(axis, kept)
         return pixels
 
+    def kept_state(self) -> dict[str, Tensor]:
+        """What the files of the best and the last weights hold: `state_dict` without the memory of a `Bank`."""
+        state = self.state_dict()
+        for name, module in self.named_modules():
+            if isinstance(module, Bank):
+                for buffer in module.state_dict():
+                    del state[f"{name}.{buffer}"]
+        return state
+
     def probe_parameters(self) -> list[nn.Parameter]:
         """Parameters on which the shares of the two loss parts are compared: the classifiers, cheap to reach."""
         return [parameter for network in self.networks() for parameter in network.classifier.parameters()]
@@ -204,59 +241,6 @@ class Method(nn.Module):
 
 def _pixel_loss(config: RunConfig) -> PixelLoss:
     loss = config.loss
-    return PixelLoss(
-        loss.kind,
-        threshold=loss.threshold,
-        strategy=loss.strategy,
-        fixed_k=loss.fixed_k,
-        ratio=loss.ratio,
-        weight=loss.weight,
-        curvature=loss.curvature,
-        convex_coefficient=loss.convex_coefficient,
-        fidelity=loss.fidelity,
-        balance=bool(loss.balance),
-        negative_threshold=loss.negative_threshold,
-    )
-
-
-def sgd(networks: Iterable[SegmentationNetwork], optim: OptimConfig) -> torch.optim.SGD:
-    """SGD over backbones and heads, with and without weight decay.
-
-    Each group carries `lr_multiplier`: the schedule's rate times it is the group's rate at every step. Where all
-    parameters allow it one fused kernel updates them; it takes a gradient to lie in memory as its parameter does, which
-    autograd sees to.
-    """
-    groups: list[dict[str, Any]] = []
-    for network in networks:
-        parts = ((network.backbone_parameters(), 1.0), (network.head_parameters(), optim.head_lr_multiplier))
-        for parameters, multiplier in parts:
-            for decayed, members in _split_by_decay(parameters).items():
-                decay = optim.weight_decay if decayed or optim.decay_norm_and_bias else 0.0
-                groups.append({"params": members, "weight_decay": decay, "lr_multiplier": multiplier})
-    everything = [parameter for group in groups for parameter in group["params"]]
-    fused = all(item.is_floating_point() and item.device.type in ("cpu", "cuda") for item in everything)
-    optimizer = torch.optim.SGD(
-        [group for group in groups if group["params"]], lr=optim.lr, momentum=optim.momentum, fused=fused or None
-    )
-    if fused and optim.momentum:
-        # The first gradient then only adds to 0. Left to itself, the kernel cannot take a parameter whose first
-        # gradient comes later than that of others.
-        for parameter in everything:
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    optimizer.register_load_state_dict_pre_hook(_keep_kernel)
-    return optimizer
-
-
-def _keep_kernel(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-    """Load a checkpoint without its choice of a kernel: that is up to this process and its device."""
-    pairs = zip(state["param_groups"], optimizer.param_groups, strict=True)
-    return {**state, "param_groups": [{**saved, "fused": own["fused"]} for saved, own in pairs]}
-
-
-def _split_by_decay(parameters: Iterator[nn.Parameter]) -> dict[bool, list[nn.Parameter]]:
-    """Convolution and linear weights (True) apart from biases and normalisation (False), by their dimensions."""
-    split: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-    for parameter in parameters:
-        if parameter.requires_grad:
-            split[parameter.ndim > 1].append(parameter)
-    return split
+    # The training loop says how far it is.
+    rules = {name: getattr(loss, name) for name in Rules._fields if name != "progress"}
+    return PixelLoss(loss.kind, balance=bool(loss.balance), negative_threshold=loss.negative_threshold, **rules)

@@ -6,7 +6,7 @@ efficientnet.py (backbones), norm.py, dropout.py, ema.py, pretrained.py.
 
 from __future__ import annotations
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models.backbone import Backbone
 from fpl.models.deeplab import CpsDeepLab
 from fpl.models.deeplab_ael import AelDeepLab

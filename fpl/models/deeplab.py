@@ -44,10 +44,11 @@ class CpsDeepLab(SegmentationNetwork):
     ) -> None:
         super().__init__(backbone)
         low_channels, _, high_channels = backbone.out_channels
+        self.fused_channels = head_channels + low_level_channels
         self.pyramid = SpatialPyramid(high_channels, head_channels, aspp_rates, norm)
         self.low_level = unit(low_channels, low_level_channels, norm, kernel=1)
         self.decoder = nn.Sequential(
-            unit(head_channels + low_level_channels, head_channels, norm, kernel=3),
+            unit(self.fused_channels, head_channels, norm, kernel=3),
             unit(head_channels, head_channels, norm, kernel=3),
         )
         self.classifier = nn.Conv2d(head_channels, num_classes, 1)
@@ -56,11 +57,10 @@ class CpsDeepLab(SegmentationNetwork):
                 if isinstance(module, nn.Conv2d):
                     initialize(module, "fan_in")
 
-    def embed(self, features: Features) -> Tensor:
-        """Fuse the low and high features into an embedding [B, head_channels, H/4, W/4] of the low features' size."""
+    def fuse(self, features: Features) -> Tensor:
+        """Concatenate context and reduced low features, [B, head_channels + low_level_channels, H/4, W/4]."""
         coarse = resize(self.pyramid(features.high), features.low.shape[-2:])
-        embedding: Tensor = self.decoder(torch.cat([coarse, self.low_level(features.low)], dim=1))
-        return embedding
+        return torch.cat([coarse, self.low_level(features.low)], dim=1)
 
 
 class SpatialPyramid(nn.Module):

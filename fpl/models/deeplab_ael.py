@@ -42,13 +42,13 @@ class AelDeepLab(SegmentationNetwork):
     ) -> None:
         super().__init__(backbone)
         low_channels, middle_channels, high_channels = backbone.out_channels
-        fused = head_channels + low_level_channels
+        self.fused_channels = head_channels + low_level_channels
         self.pyramid = ConcatenatedPyramid(high_channels, head_channels, aspp_rates, norm)
         self.reduce = unit(self.pyramid.out_channels, head_channels, norm, kernel=3, dropout=dropout)
         # From here on the released convolutions have a bias, although a norm layer follows.
         self.low_level = unit(low_channels, low_level_channels, norm, kernel=1, bias=True)
         self.decoder = nn.Sequential(
-            unit(fused, head_channels, norm, kernel=3, bias=True, dropout=dropout),
+            unit(self.fused_channels, head_channels, norm, kernel=3, bias=True, dropout=dropout),
             unit(head_channels, head_channels, norm, kernel=3, bias=True, dropout=dropout),
         )
         self.classifier = nn.Conv2d(head_channels, num_classes, 1)
@@ -57,12 +57,11 @@ class AelDeepLab(SegmentationNetwork):
             nn.Conv2d(head_channels, num_classes, 1),
         )
 
-    def embed(self, features: Features) -> Tensor:
-        """Fuse the low and high features into an embedding [B, head_channels, h, w] of the low features' size."""
+    def fuse(self, features: Features) -> Tensor:
+        """Concatenate reduced low features and context, [B, low_level_channels + head_channels, h, w]."""
         low = self.low_level(features.low)
         coarse = resize(self.reduce(self.pyramid(features.high)), low.shape[-2:])
-        embedding: Tensor = self.decoder(torch.cat([low, coarse], dim=1))
-        return embedding
+        return torch.cat([low, coarse], dim=1)
 
 
 class ConcatenatedPyramid(nn.Module):

@@ -7,25 +7,41 @@ from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
-@torch.no_grad()
 def update_teacher(
     teacher: nn.Module, student: nn.Module, step: int, max_decay: float, *, buffers: bool = False
 ) -> None:
-    """Move the teacher's parameters towards the student's: decay * teacher + (1 - decay) * student, in place.
-
-    The decay is min(1 - 1 / (step + 1), max_decay): 0 at step 0, after which both are equal, so that the teacher may
-    start from any weights; up to the maximum it makes the teacher the plain mean of all students (released AEL code,
-    `train.py`).
+    """Move the teacher's parameters towards the student's with `warm_decay`, in place.
 
     Args:
         teacher: Module of the student's structure.
         student: What has just taken an optimizer step.
         step: Number of that step, from 0.
         max_decay: 0 <= max_decay < 1.
-        buffers: Whether floating buffers (running statistics of norm layers) are averaged too and others copied. AEL
-            leaves them alone: its teacher keeps statistics of its own.
+        buffers: See `move_teacher`. AEL leaves them alone: its teacher keeps statistics of its own.
     """
-    average = get_ema_multi_avg_fn(min(1 - 1 / (step + 1), max_decay))  # type: ignore[no-untyped-call]
+    move_teacher(teacher, student, warm_decay(step, max_decay), buffers=buffers)
+
+
+def warm_decay(step: int, max_decay: float) -> float:
+    """Decay min(1 - 1 / (step + 1), max_decay) of a step, from 0.
+
+    It is 0 at step 0, after which teacher and student are equal, so that the teacher may start from any weights; up to
+    the maximum it makes the teacher the plain mean of all students (released AEL code, `train.py`).
+    """
+    return min(1 - 1 / (step + 1), max_decay)
+
+
+@torch.no_grad()
+def move_teacher(teacher: nn.Module, student: nn.Module, decay: float, *, buffers: bool = False) -> None:
+    """Make the teacher's parameters decay * teacher + (1 - decay) * student, in place.
+
+    Args:
+        teacher: Module of the student's structure.
+        student: What it moves to.
+        decay: 0 <= decay < 1; with 0 the teacher becomes the student.
+        buffers: Whether floating buffers (running statistics of norm layers) are averaged too and others copied.
+    """
+    average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
     average(list(teacher.parameters()), list(student.parameters()), 0)
     if not buffers:
         return

@@ -5,7 +5,7 @@ A loss may stop at the embedding or at any size of logits; it need not know whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -30,18 +30,52 @@ class Raw(NamedTuple):
     middle: Tensor
 
 
+class Details(NamedTuple):
+    """What a network computes of images, for a method that looks inside; `Raw` is what all others need.
+
+    Attributes:
+        logits: [B, num_classes, h, w], one per position of the embedding.
+        features: The backbone's, at three depths.
+        fused: What the decoder sees, [B, C_fused, h, w]: low features and the pyramid's.
+        embedding: What the classifier sees, [B, head_channels, h, w].
+    """
+
+    logits: Tensor
+    features: Features
+    fused: Tensor
+    embedding: Tensor
+
+    @property
+    def raw(self) -> Raw:
+        """The part that every pass has."""
+        return Raw(self.logits, self.features.middle)
+
+    def split(self, sizes: Sequence[int]) -> list[Details]:
+        """Take a batch apart into parts of so many images, in this order; their sum is the size of the batch."""
+        low, middle, high = (torch.split(part, list(sizes)) for part in self.features)
+        features = [Features(*parts) for parts in zip(low, middle, high, strict=True)]
+        logits, fused, embedding = (
+            torch.split(part, list(sizes)) for part in (self.logits, self.fused, self.embedding)
+        )
+        return [Details(*parts) for parts in zip(logits, features, fused, embedding, strict=True)]
+
+
 class SegmentationNetwork(nn.Module):
-    """Base class. A network adds its head and says in `embed` what the head does.
+    """Base class. A network adds its head and says in `fuse` and `decoder` what the head does.
 
     Args:
         backbone: Source of the features.
 
     Attributes:
         backbone: What pretraining fills.
+        fused_channels: Channels of the fused features.
+        decoder: From the fused features to the embedding.
         classifier: 1x1 convolution from the embedding to logits.
         auxiliary: Second head, on the middle features, that only training on labels looks at; None for none.
     """
 
+    fused_channels: int
+    decoder: nn.Module
     classifier: nn.Conv2d
     auxiliary: nn.Module | None
 
@@ -50,13 +84,16 @@ class SegmentationNetwork(nn.Module):
         self.backbone = backbone
         self.auxiliary = None
         self._compiled: Callable[[Tensor], Raw] | None = None
+        self._compiled_details: Callable[[Tensor], Details] | None = None
 
     def compile(self, *args: Any, **options: Any) -> None:
-        """Compile `raw` in training mode with `torch.compile`, in place: parameters and their names stay as they are.
+        """Compile `raw` and `details` in training mode with `torch.compile`, in place: parameters keep their names.
 
         Evaluation is left alone: the sizes of its images vary, and each would be compiled anew.
         """
+        # Each is traced when it is first called, so a method pays for what it calls alone.
         self._compiled = torch.compile(self._raw, *args, **options)
+        self._compiled_details = torch.compile(self._details, *args, **options)
 
     def raw(self, image: Tensor) -> Raw:
         """Compute logits of normalised images [B, 3, H, W] at the classifier's own resolution."""
@@ -64,18 +101,35 @@ class SegmentationNetwork(nn.Module):
             return self._compiled(image)
         return self._raw(image)
 
-    def _raw(self, image: Tensor) -> Raw:
-        features = self.features(image)
-        return Raw(self.classifier(self.embed(features)), features.middle)
+    def details(self, image: Tensor) -> Details:
+        """Compute what `raw` does, to the same bits, and keep what it passes through on the way."""
+        if self._compiled_details is not None and self.training:
+            return self._compiled_details(image)
+        return self._details(image)
 
-    def features(self, image: Tensor) -> Features:
+    def _raw(self, image: Tensor) -> Raw:
+        features = self.encode(image)
+        return Raw(self.classifier(self.decode(features)), features.middle)
+
+    def _details(self, image: Tensor) -> Details:
+        features = self.encode(image)
+        fused = self.fuse(features)
+        embedding = self.decoder(fused)
+        return Details(self.classifier(embedding), features, fused, embedding)
+
+    def encode(self, image: Tensor) -> Features:
         """Compute the backbone's features of normalised images [B, 3, H, W]."""
         features: Features = self.backbone(image)
         return features
 
-    def embed(self, features: Features) -> Tensor:
-        """Fuse the features into an embedding [B, head_channels, h, w] of the low features' size."""
+    def fuse(self, features: Features) -> Tensor:
+        """Bring low and high features together, [B, C_fused, h, w] of the low features' size, for the decoder."""
         raise NotImplementedError
+
+    def decode(self, features: Features) -> Tensor:
+        """Turn features into an embedding [B, head_channels, h, w] of the low features' size."""
+        embedding: Tensor = self.decoder(self.fuse(features))
+        return embedding
 
     def classify(self, embedding: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
         """Compute logits [B, num_classes, *size] from an embedding, enlarged bilinearly (align_corners=True)."""

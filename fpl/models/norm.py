@@ -44,6 +44,33 @@ def norm_layer(kind: Literal["batch", "frozen"], device_type: str = "cpu", world
     return chosen
 
 
+def fit_norms(
+    module: nn.Module, kind: Literal["batch", "frozen"], device_type: str = "cpu", world_size: int = 1
+) -> None:
+    """Exchange every plain `nn.BatchNorm2d` of a module for the layer that `norm_layer` gives, in place.
+
+    What a method adds to its networks (projectors, discriminators) may so be written with `nn.BatchNorm2d`, and is
+    normalised like the networks. Parameters stay the same objects; frozen layers have none, but buffers of the same
+    values. Layers of any other class stay as they are.
+
+    Args:
+        module: Not compiled, and not yet prepared for sub-batches.
+        kind: This and the others are those of `norm_layer`.
+        device_type: Where it will train.
+        world_size: Number of workers.
+    """
+    chosen = norm_layer(kind, device_type, world_size)
+    if chosen is nn.BatchNorm2d:
+        return
+    for name, layer in list(module.named_modules()):
+        if type(layer) is nn.BatchNorm2d:
+            fitted = chosen(layer.num_features)
+            fitted.load_state_dict(layer.state_dict())
+            if kind == "batch":
+                fitted.weight, fitted.bias = layer.weight, layer.bias
+            module.set_submodule(name, fitted.train(layer.training))
+
+
 class CrossProcessBatchNorm2d(nn.BatchNorm2d):
     """Batch norm whose training statistics cover the batches of all processes of the default process group.
 

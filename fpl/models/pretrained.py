@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.config.weights import CHECKSUM_SUFFIX, RESNET_FILES, WEIGHTS_VARIABLE, weights_file_names
 from fpl.errors import FplError
 from fpl.files import file_sha256

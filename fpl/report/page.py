@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 
 from fpl.files import write_changed
+from fpl.report.elements import document
 from fpl.report.statistics import MARGIN_RULE
-from fpl.report.style import STYLE
 from fpl.report.tables.entry import Grid
 from fpl.report.tables.head_to_head import RULE
 from fpl.report.tables.html import section
@@ -47,21 +47,12 @@ def page(grids: Sequence[Grid], summary: Summary, environment: str = "", extra: 
         extra: Sections between the tables and the environment.
     """
     scale = grids[0].scale
-    heading = f"Fuzzy Positive Learning: the paper's tables at scale {escape(scale.name)}"
+    heading = f"Fuzzy Positive Learning: the paper's tables at scale {scale.name}"
     links = [(grid.name, short_title(grid)) for grid in grids] + [(item.anchor, item.title) for item in extra]
     if environment:
         links.append(("environment", "Environment"))
-    parts = [
-        "<!doctype html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{heading}</title>",
-        f"<style>{STYLE}</style>",
-        "</head>",
-        "<body>",
-        f"<h1>{heading}</h1>",
+    body = [
+        f"<h1>{escape(heading)}</h1>",
         *_scale(grids),
         *_summary(summary),
         "<nav><ul>" + "".join(f'<li><a href="#{key}">{escape(text)}</a></li>' for key, text in links) + "</ul></nav>",
@@ -71,10 +62,8 @@ def page(grids: Sequence[Grid], summary: Summary, environment: str = "", extra: 
         *(f'<section id="{item.anchor}"><h2>{escape(item.title)}</h2>\n{item.html}</section>' for item in extra),
         "</main>",
         *_environment(environment),
-        "</body>",
-        "</html>",
     ]
-    return "\n".join(parts) + "\n"
+    return document(heading, body)
 
 
 def write_page(

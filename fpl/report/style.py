@@ -37,7 +37,7 @@ th, td { padding: 0.4rem 0.5rem; text-align: left; vertical-align: top; border-b
 tbody tr:last-child > * { border-bottom: 0; }
 td { white-space: nowrap; overflow-wrap: normal; }
 thead > tr > * { background: var(--raised); }
-.label {
+.label, .dataframe th:first-child {
   position: sticky; left: 0; background: var(--raised); min-width: 7rem; max-width: 14rem; font-weight: 600;
   overflow-wrap: break-word; border-right: 1px solid var(--line);
 }

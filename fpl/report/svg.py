@@ -65,17 +65,13 @@ def draw(name: str, words: str, paint: Callable[[Figure], None], *, height: floa
         The element: without links to the outside, and the same text for the same data.
     """
     import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        FigureCanvasSVG(figure)
         figure.patch.set_visible(False)
         paint(figure)
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    return _inline(stream.getvalue(), name, words)
+        return inline(figure, name, words)
 
 
 def axes(figure: Figure, x: str, y: str) -> Axes:
@@ -103,8 +99,11 @@ def score_colors() -> Colormap:
     return ListedColormap([scale(0.28 + 0.54 * step / 31) for step in range(32)])
 
 
-def _inline(text: str, name: str, words: str) -> str:
-    """An SVG file as an element of a page: no prolog, no namespaces, ids of its own, the page's text color."""
+def inline(figure: Figure, name: str, words: str) -> str:
+    """A figure as an element of a page: no prolog, no namespaces, ids of its own, the page's text color."""
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    text = stream.getvalue()
     text = text[text.index("<svg") :].strip()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)

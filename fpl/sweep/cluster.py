@@ -13,66 +13,12 @@ from pathlib import Path
 from fpl.config.weights import WEIGHTS_VARIABLE
 from fpl.errors import FplError
 from fpl.files import write_atomic
-from fpl.sweep.execution import Execution, Launcher
+from fpl.sweep.execution import Execution, count_words
 from fpl.sweep.nodes import differences, look_around
 from fpl.sweep.places import Places
 
 # Seconds for one node to look at its folders.
 NODE_PATIENCE = 60.0
-
-
-@dataclass(frozen=True)
-class Slots:
-    """What one run needs.
-
-    Attributes:
-        launcher: `inline`: one process, reused; `gang`: a warm group of workers that takes run after run; `train`: a
-            fresh group of workers for every run.
-        workers: Processes that share a run; 1 with `inline`.
-        cpus_per_worker: CPUs that Ray sets aside for each; 0, which `inline` does not allow, shares those of others.
-        gpus_per_worker: GPUs that Ray sets aside for each.
-    """
-
-    launcher: Launcher
-    workers: int = 1
-    cpus_per_worker: float = 1.0
-    gpus_per_worker: float = 0.0
-
-    def __post_init__(self) -> None:
-        some = self.cpus_per_worker > 0 or (self.launcher != "inline" and self.cpus_per_worker == 0)
-        if self.workers < 1 or not some or self.gpus_per_worker < 0:
-            raise FplError(f"a run needs workers and CPUs, asked for {self.words()}", where="--workers")
-        if self.launcher == "inline" and self.workers > 1:
-            raise FplError(
-                f"{self.workers} workers cannot share a run in one process",
-                where="--launcher inline",
-                hint="use the launcher gang or train",
-            )
-        if self.workers > 1 and self.gpus_per_worker % 1:
-            raise FplError(
-                f"{self.gpus_per_worker:g} GPUs for each of {self.workers} workers",
-                where="--gpus-per-worker",
-                hint="workers that share a run need whole GPUs; a single one may do with a part",
-            )
-
-    @classmethod
-    def of(cls, execution: Execution, gang: bool = False) -> Slots:
-        """What a run gets; with `gang`, one that the scale wants in a gang."""
-        launcher: Launcher = "gang" if gang else execution.launcher
-        workers = execution.gang_workers if gang else 1 if launcher == "inline" else execution.workers
-        cpus = execution.gang_cpus_per_worker if gang else None
-        return cls(launcher, workers, execution.cpus_per_worker if cpus is None else cpus, execution.gpus_per_worker)
-
-    @property
-    def held(self) -> dict[str, float]:
-        """What Ray sets aside for a worker, by its names. It has to be something: a byte of memory then."""
-        named = {"CPU": self.cpus_per_worker, "GPU": self.gpus_per_worker}
-        return {name: number for name, number in named.items() if number} or {"memory": 1}
-
-    def words(self) -> str:
-        """For messages: `2 workers with 1 CPU and 0 GPUs each`."""
-        shares = f"{_count(self.cpus_per_worker, 'CPU')} and {_count(self.gpus_per_worker, 'GPU')}"
-        return f"1 worker with {shares}" if self.workers == 1 else f"{self.workers} workers with {shares} each"
 
 
 @dataclass(frozen=True)
@@ -84,15 +30,9 @@ class Node:
     cpus: float
     gpus: float
 
-    def room(self, slots: Slots) -> int:
+    def room(self, execution: Execution) -> int:
         """Workers that fit onto it."""
-        rooms = []
-        if slots.cpus_per_worker:
-            rooms.append(self.cpus / slots.cpus_per_worker)
-        if slots.gpus_per_worker:
-            rooms.append(self.gpus / slots.gpus_per_worker)
-        # Shares such as 0.1 are not exact. Workers that hold nothing share the cores of others: one run a node.
-        return int(min(rooms) + 1e-6) if rooms else slots.workers
+        return execution.room(self.cpus, self.gpus)
 
 
 class Cluster:
@@ -126,21 +66,21 @@ class Cluster:
         """For the user: `2 CPUs, 0 GPUs on 1 node`."""
         return capacity_words(self.nodes)
 
-    def concurrency(self, slots: Slots) -> int:
+    def concurrency(self, execution: Execution) -> int:
         """Runs that fit at once.
 
         Raises:
             FplError: Not even one does.
         """
-        return runs_at_once(self.nodes, slots)
+        return runs_at_once(self.nodes, execution)
 
-    def check(self, slots: Slots, places: Places) -> None:
+    def check(self, execution: Execution, places: Places) -> None:
         """Refuse at once what could only fail or wait for ever.
 
         Raises:
             FplError: Not one run fits, or a node sees other folders or software than this process.
         """
-        self.concurrency(slots)
+        self.concurrency(execution)
         nodes, places = self.nodes, absolute(places)
         if (self.shared or len(nodes) > 1) and places not in self._checked:
             self._check_folders(nodes, places)
@@ -185,23 +125,24 @@ class Cluster:
 def capacity_words(nodes: list[Node]) -> str:
     """For messages: `2 CPUs, 0 GPUs on 1 node`."""
     cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
-    return f"{_count(cpus, 'CPU')}, {_count(gpus, 'GPU')} on {_count(len(nodes), 'node')}"
+    return f"{count_words(cpus, 'CPU')}, {count_words(gpus, 'GPU')} on {count_words(len(nodes), 'node')}"
 
 
-def runs_at_once(nodes: list[Node], slots: Slots) -> int:
+def runs_at_once(nodes: list[Node], execution: Execution) -> int:
     """Runs that fit onto the nodes at once; the workers of a run may lie on several nodes.
 
     Raises:
         FplError: Not even one does.
     """
-    room = sum(node.room(slots) for node in nodes)
-    if room < slots.workers:
+    room = sum(node.room(execution) for node in nodes)
+    if room < execution.workers:
         raise FplError(
-            f"asked for {slots.words()}; available: {capacity_words(nodes)}, room for {_count(room, 'such worker')}",
+            f"asked for {execution.words()}; available: {capacity_words(nodes)}, "
+            f"room for {count_words(room, 'such worker')}",
             where="--workers, --cpus-per-worker, --gpus-per-worker",
             hint="ask for less, or add nodes",
         )
-    return room // slots.workers
+    return room // execution.workers
 
 
 def absolute(places: Places) -> Places:
@@ -213,10 +154,6 @@ def absolute(places: Places) -> Places:
         places.splits_root.absolute(),
         Path(weights).absolute() if weights else None,
     )
-
-
-def _count(number: float, word: str) -> str:
-    return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"
 
 
 def first_line(error: BaseException) -> str:

@@ -3,51 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from fpl.config.defaults import DIAGNOSE_EVERY, MOST_THREADS
+from fpl.config.defaults import MOST_THREADS
 from fpl.errors import FplError
+from fpl.train.options import LoopOptions
 
 Launcher = Literal["inline", "gang", "train"]
 
 
-@dataclass(frozen=True)
-class Execution:
-    """How runs are carried out; none of it enters their identity.
+@dataclass(frozen=True, kw_only=True)
+class Execution(LoopOptions):
+    """How runs are carried out, from the machines down to the loop; none of it enters their identity.
+
+    Plans, launchers and jobs all take this one value.
 
     Attributes:
         local: Without Ray, one after the other in this process.
         address: Of a running Ray cluster; None starts Ray on this machine.
-        launcher: How runs are launched; runs that the scale wants in a gang go there in any case.
-        workers: Processes per run of the launchers `gang` and `train`.
+        launcher: How runs are launched. `inline`: one process, reused; `gang`: a warm group of workers that takes run
+            after run; `train`: a fresh group of workers for every run.
+        workers: Processes that share a run; 1 with `inline`.
+        cpus_per_worker: CPUs that each process holds; 0, which `inline` does not allow, shares those of others.
+        gpus_per_worker: GPUs that each process holds.
         gang_workers: Processes per run that the scale wants in a gang.
         gang_cpus_per_worker: CPUs that each of these holds: None as many as others do; 0 none, and then the gang is at
             work beside the other runs, on the same cores, instead of after them.
-        cpus_per_worker: CPUs that each process of the other runs holds.
-        gpus_per_worker: GPUs that each process holds.
         concurrency: Runs at once; None: as many as fit.
-        threads: CPU threads of each worker.
-        loader_workers: Processes that read images, per worker.
-        checkpoint_every: Steps between checkpoints.
-        diagnose_every: Steps between diagnostics of the pixel loss.
         max_failures: How often a run whose process died is taken up again.
+
+    Raises:
+        FplError: Workers, CPUs or GPUs with which no run could be launched.
     """
 
     local: bool = False
     address: str | None = None
     launcher: Launcher = "inline"
     workers: int = 1
-    gang_workers: int = 2
-    gang_cpus_per_worker: float | None = None
     cpus_per_worker: float = 1.0
     gpus_per_worker: float = 0.0
+    gang_workers: int = 2
+    gang_cpus_per_worker: float | None = None
     concurrency: int | None = None
-    threads: int = 1
-    loader_workers: int = 0
-    checkpoint_every: int = 500
-    diagnose_every: int = DIAGNOSE_EVERY
     max_failures: int = 2
+
+    def __post_init__(self) -> None:
+        some = self.cpus_per_worker > 0 or (self.cpus_per_worker == 0 and (self.local or self.launcher != "inline"))
+        if self.workers < 1 or not some or self.gpus_per_worker < 0:
+            raise FplError(f"a run needs workers and CPUs, asked for {self.words()}", where="--workers")
+        if self.launcher == "inline" and self.workers > 1:
+            raise FplError(
+                f"{self.workers} workers cannot share a run in one process",
+                where="--launcher inline",
+                hint="use the launcher gang or train",
+            )
+        if self.workers > 1 and self.gpus_per_worker % 1:
+            raise FplError(
+                f"{self.gpus_per_worker:g} GPUs for each of {self.workers} workers",
+                where="--gpus-per-worker",
+                hint="workers that share a run need whole GPUs; a single one may do with a part",
+            )
 
     @classmethod
     def of_scale(cls, launch: Mapping[str, Any], **changes: Any) -> Execution:
@@ -64,12 +80,60 @@ class Execution:
             what = f"[launch] threads = {threads!r} is no whole number between 1 and {MOST_THREADS}"
             raise FplError(what, where="scale file")
         given = {key: value for key, value in changes.items() if value is not None}
-        found = cls(**{**wanted, **given})
-        if given.get("workers", 1) > 1 and (found.local or found.launcher == "inline"):
-            how = "--local" if found.local else "the launcher inline"
-            raise FplError(
-                f"{given['workers']} workers per run, but {how} runs each in one process",
-                where="--workers",
-                hint="--launcher gang or train",
-            )
-        return found
+        values = {**wanted, **given}
+        if (local := values.get("local")) or values.get("launcher", cls.launcher) == "inline":
+            if given.get("workers", 1) > 1:
+                raise FplError(
+                    f"{given['workers']} workers per run, but {'--local' if local else 'the launcher inline'} runs "
+                    "each in one process",
+                    where="--workers",
+                    hint="--launcher gang or train",
+                )
+            # Those that the scale has for its own launcher.
+            values |= {"launcher": "inline", "workers": 1}
+        return cls(**values)
+
+    def of_run(self, gang: bool) -> Execution:
+        """How a run is carried out; with `gang`, one that the scale wants in a gang."""
+        if not gang or self.local:
+            return self
+        own = self.gang_cpus_per_worker
+        cpus = self.cpus_per_worker if own is None else own
+        return replace(self, launcher="gang", workers=self.gang_workers, cpus_per_worker=cpus)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a run uses GPUs."""
+        return self.gpus_per_worker > 0
+
+    @property
+    def beside(self) -> bool:
+        """Whether a run holds nothing, and so is at work beside the others."""
+        return not self.cpus_per_worker and not self.gpus_per_worker
+
+    @property
+    def attempts(self) -> int:
+        """How often a run may be begun."""
+        return self.max_failures + 1
+
+    @property
+    def held(self) -> dict[str, float]:
+        """What Ray sets aside for a worker, by its names. It has to be something: a byte of memory then."""
+        named = {"CPU": self.cpus_per_worker, "GPU": self.gpus_per_worker}
+        return {name: number for name, number in named.items() if number} or {"memory": 1}
+
+    def room(self, cpus: float, gpus: float) -> int:
+        """Workers that fit onto a machine."""
+        needs = ((cpus, self.cpus_per_worker), (gpus, self.gpus_per_worker))
+        # Shares such as 0.1 are not exact. Workers that hold nothing share the cores of others: one run a machine.
+        return min((int(there / each + 1e-6) for there, each in needs if each), default=self.workers)
+
+    def words(self) -> str:
+        """For messages: `2 workers with 1 CPU and 0 GPUs each`."""
+        shares = f"{count_words(self.cpus_per_worker, 'CPU')} and {count_words(self.gpus_per_worker, 'GPU')}"
+        return f"1 worker with {shares}" if self.workers == 1 else f"{self.workers} workers with {shares} each"
+
+
+def count_words(number: float, word: str) -> str:
+    """`1 CPU`, `0.5 CPUs`."""
+    return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"

@@ -13,7 +13,6 @@ from typing import Any, Literal, Protocol, TextIO
 import torch
 
 from fpl.config.compose import validate
-from fpl.config.defaults import DIAGNOSE_EVERY
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError, ShortageError, shortage
@@ -25,7 +24,6 @@ from fpl.sweep.places import Places
 from fpl.sweep.prepare import pin
 from fpl.text import timestamp
 from fpl.train.runtime import Verdict
-from fpl.train.state import LoopOptions
 
 Status = Literal["done", "failed", "stopped"]
 
@@ -41,53 +39,29 @@ class Job:
         run_id: The run's identity as planned; whoever runs it must arrive at the same.
         config: The configuration with its pins, as nested tables.
         places: Folders, the same for every node.
+        execution: How it is carried out.
         device: `auto`, `cpu` or `cuda`.
-        threads: CPU threads of torch.
-        loader_workers: Processes that read images, per worker.
-        checkpoint_every: Steps between checkpoints.
-        log_every: Steps between rows of the history.
-        diagnose_every: Steps between diagnostics of the pixel loss.
-        examples: Images of which pictures are kept.
     """
 
     run_id: str
     config: dict[str, Any]
     places: Places
+    execution: Execution
     device: str = "auto"
-    threads: int = 1
-    loader_workers: int = 0
-    checkpoint_every: int = 500
-    log_every: int = 10
-    diagnose_every: int = DIAGNOSE_EVERY
-    examples: int = 0
 
     @classmethod
-    def of(cls, config: RunConfig, run_id: str, places: Places, **options: Any) -> Job:
-        """A job from a pinned configuration."""
-        return cls(run_id, config.model_dump(mode="json"), places, **options)
+    def of(cls, config: RunConfig, places: Places, execution: Execution, device: str = "auto") -> Job:
+        """A job from a configuration whose pins are filled in."""
+        return cls(run_id(config), config.model_dump(mode="json"), places, execution, device)
 
     @classmethod
-    def pinned(cls, config: RunConfig, places: Places, execution: Execution, examples: int = 0) -> Job:
-        """A job from a configuration without pins, carried out as `execution` says.
+    def pinned(cls, config: RunConfig, places: Places, execution: Execution) -> Job:
+        """A job from a configuration without pins.
 
         Raises:
             FplError: Data, split or weights are not there.
         """
-        return cls.planned(pin(config, places)[0], places, execution, examples)
-
-    @classmethod
-    def planned(cls, config: RunConfig, places: Places, execution: Execution, examples: int = 0) -> Job:
-        """A job from a configuration whose pins are filled in, carried out as `execution` says."""
-        return cls.of(
-            config,
-            run_id(config),
-            places,
-            threads=execution.threads,
-            loader_workers=execution.loader_workers,
-            checkpoint_every=execution.checkpoint_every,
-            diagnose_every=execution.diagnose_every,
-            examples=examples,
-        )
+        return cls.of(pin(config, places)[0], places, execution)
 
     @property
     def log(self) -> Path:
@@ -202,21 +176,11 @@ def _run(job: Job, on_report: Report | None, stream: TextIO) -> None:
     def say(text: str) -> None:
         stream.write(text + "\n")
 
-    config = validate(job.config)
-    options = LoopOptions(
-        weights_dir=job.places.weights_dir,
-        checkpoint_every=job.checkpoint_every,
-        log_every=job.log_every,
-        diagnose_every=job.diagnose_every,
-        examples=job.examples,
-        loader_workers=job.loader_workers,
-        threads=job.threads,
-    )
     run_local(
-        config,
+        validate(job.config),
         job.places,
         device=job.device,
-        options=options,
+        options=job.execution,
         say=say,
         stream=stream,
         on_report=on_report,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -29,11 +28,13 @@ from fpl.sweep.outcome import write_outcome
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import Prepared, fits_in_memory, prepare
 from fpl.train.checkpoint import CheckpointFolder
-from fpl.train.loop import Run, RunData
+from fpl.train.loop import OnMetrics, Run, RunData
+from fpl.train.options import LoopOptions
 from fpl.train.progress import Progress
 from fpl.train.runtime import State, TrainingError, Verdict, Workers, select_device, worker_group
-from fpl.train.state import LoopOptions, Outcome
+from fpl.train.state import Outcome
 
+DEFAULTS = LoopOptions()
 Report = Callable[[int, dict[str, float]], Verdict]
 
 
@@ -89,7 +90,7 @@ def run_local(
     places: Places,
     *,
     device: str = "auto",
-    options: LoopOptions | None = None,
+    options: LoopOptions = DEFAULTS,
     tensorboard: bool = False,
     say: Callable[[str], None] = print,
     stream: TextIO | None = None,
@@ -144,12 +145,12 @@ def run_local(
                 for warning in prepared.warnings:
                     say(f"warning: {warning}")
                 say(f"{prepared.run_id}: {_headline(prepared, workers, where)}")
-                with _tensorboard(
-                    places.out / "tensorboard" / prepared.run_id, tensorboard and workers.rank == 0
-                ) as log:
-                    options = replace(options or LoopOptions(), on_metrics=log)
+                events = places.out / "tensorboard" / prepared.run_id
+                with _tensorboard(events, tensorboard and workers.rank == 0) as log:
                     context = LocalContext(workers, where, folder, on_report)
-                    outcome = _with_memory(lambda: _train(prepared, context, options, stream))
+                    outcome = _with_memory(
+                        lambda: _train(prepared, context, options, places.weights_dir, stream or sys.stderr, log)
+                    )
                 _finish(places.out, prepared, outcome, workers, where, options)
             if workers.rank == 0:
                 folder.finish()
@@ -204,7 +205,14 @@ def _peers(workers: Workers) -> Iterator[None]:
         ) from None
 
 
-def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, stream: TextIO | None) -> Outcome:
+def _train(
+    prepared: Prepared,
+    context: LocalContext,
+    options: LoopOptions,
+    weights_dir: Path | None,
+    stream: TextIO,
+    log: OnMetrics,
+) -> Outcome:
     config, spec, root = prepared.config, prepared.spec, prepared.root
     part, ids = validated_on(prepared.split, spec, root, config.eval.subsample)
     cache = open_cache(spec, root, part, config.data.downscale)
@@ -219,11 +227,11 @@ def _train(prepared: Prepared, context: LocalContext, options: LoopOptions, stre
         keep=cache is None and fits_in_memory(spec, root, config, part, ids),
         cache=cache,
     )
-    data = RunData(prepared.split, prepared.images, validation)
-    progress = Progress(config.train.steps, quiet=context.rank > 0, stream=stream or sys.stderr)
+    data = RunData(prepared.split, prepared.images, validation, weights_dir)
+    progress = Progress(config.train.steps, quiet=context.rank > 0, stream=stream)
     if prepared.split.held_out:
         progress.note(f"validating on {len(ids)} held-out labeled images, which are not trained on")
-    return Run(config, data, context, options, context.folder, progress).train()
+    return Run(config, data, context, options, context.folder, progress, log).train()
 
 
 @contextlib.contextmanager
@@ -243,7 +251,7 @@ def _lock(folder: CheckpointFolder, workers: Workers, patience: float) -> Iterat
 
 
 @contextlib.contextmanager
-def _tensorboard(folder: Path, wanted: bool) -> Iterator[Callable[[int, dict[str, float]], None]]:
+def _tensorboard(folder: Path, wanted: bool) -> Iterator[OnMetrics]:
     if not wanted:
         yield lambda step, metrics: None
         return

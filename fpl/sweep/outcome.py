@@ -21,8 +21,9 @@ from fpl.sweep.plan.capacity import instruction_sets, processor_name
 from fpl.sweep.prepare import Prepared
 from fpl.text import timestamp
 from fpl.train.evaluate import constant_miou, scores
+from fpl.train.options import LoopOptions
 from fpl.train.runtime import Workers
-from fpl.train.state import LoopOptions, Outcome
+from fpl.train.state import Outcome
 
 
 def write_outcome(

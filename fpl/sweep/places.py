@@ -22,6 +22,12 @@ class Places:
     splits_root: Path
     weights_dir: Path | None = None
 
+    @property
+    def resolved(self) -> Places:
+        """The same folders as absolute paths without links."""
+        weights = self.weights_dir.resolve() if self.weights_dir else None
+        return Places(self.out.resolve(), self.data_root.resolve(), self.splits_root.resolve(), weights)
+
     def checkpoints(self, identity: str) -> Path:
         """Folder of one run's checkpoints."""
         return self.out / "checkpoints" / identity

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
@@ -109,7 +109,7 @@ def carry_out(
     others: list[Job] = []
     estimates: dict[str, float] = {}
     for run, pinned in pending:
-        job = Job.planned(pinned, places, execution, EXAMPLES if run.pictured else 0)
+        job = Job.of(pinned, places, replace(execution, examples=EXAMPLES) if run.pictured else execution)
         (gangs if run.gang else others).append(job)
         # A gang's run holds the cores of several others.
         estimates[job.run_id] = estimate(run) * (execution.gang_workers if run.gang else 1)
@@ -143,20 +143,18 @@ def _on_ray(
     view: View,
     say: Callable[[str], None],
 ) -> dict[str, JobResult]:
-    from fpl.sweep.cluster import Slots
     from fpl.sweep.launch.tune_driver import run_on_ray, run_side_by_side
     from fpl.sweep.session import ray_session
 
-    both = ((others, Slots.of(execution)), (gangs, Slots.of(execution, gang=True)))
-    batches = [(jobs, slots) for jobs, slots in both if jobs]
-    limits: dict[str, Any] = {"max_failures": execution.max_failures, "concurrency": execution.concurrency}
+    both = ((others, execution.of_run(gang=False)), (gangs, execution.of_run(gang=True)))
+    batches = [(jobs, how) for jobs, how in both if jobs]
     with ray_session(execution.address) as cluster:
         say(f"Ray: {cluster.describe()}")
-        for _, slots in batches:
-            cluster.check(slots, places)
+        for _, how in batches:
+            cluster.check(how, places)
         if len(batches) == 2 and execution.gang_cpus_per_worker == 0:
-            return run_side_by_side(batches, cluster, view, **limits)
+            return run_side_by_side(batches, cluster, view)
         results: dict[str, JobResult] = {}
-        for jobs, slots in batches:
-            results |= run_on_ray(jobs, slots, cluster, view, **limits)
+        for jobs, how in batches:
+            results |= run_on_ray(jobs, how, cluster, view)
     return results

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import torch
 
+from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
 from fpl.data.batches import UnlabeledImages
 from fpl.data.read import Images
 from fpl.data.splits import Split
-from fpl.methods import METHODS, Method
+from fpl.methods.base import Method
 from fpl.models import SegmentationNetwork, WeightsReport, build_network, load_pretrained
+from fpl.models.norm import fit_norms
 from fpl.train.runtime import Context, Workers, compile_networks, seed_training
 
 
@@ -55,7 +57,8 @@ def build_method(
 
     # Every rank draws the same weights from the same seed; only later is each rank given its own.
     torch.manual_seed(config.seed)
-    method = METHODS[config.method.name](config, network, workers)
+    method = method_class(config.method)(config, network, workers)
+    fit_norms(method, config.model.norm, context.device.type, context.world_size)
     method.to(context.device)
     if config.train.channels_last:
         method.to(memory_format=torch.channels_last)

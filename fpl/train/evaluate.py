@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fpl.config.checks import SMALLEST_CROP
 from fpl.config.defaults import BATCH_PIXELS
-from fpl.config.schema import DataConfig, EvalConfig
+from fpl.config.schema import SMALLEST_CROP, DataConfig, EvalConfig
 from fpl.data.augment import normalise
 from fpl.data.spec import IGNORE
 from fpl.train.runtime import Workers

@@ -17,7 +17,7 @@ from fpl.data.spec import IGNORE
 from fpl.data.splits import Split
 from fpl.data.validation import ValidationSet
 from fpl.losses.diagnostics import diagnose_maps
-from fpl.methods import Method
+from fpl.methods.base import Method
 
 # Shares of training after which pictures are taken.
 STAGES = (0.1, 0.25, 0.5, 1.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,40 +12,46 @@ from typing import Any
 
 import torch
 
-from fpl.config.schema import OptimConfig, RunConfig
+from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, make_loader
 from fpl.data.read import Images
 from fpl.data.splits import Split
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
 from fpl.losses import kernels
-from fpl.methods import Clock, Losses
+from fpl.methods.base import Clock, Losses
 from fpl.train.build import build_method
 from fpl.train.checkpoint import CheckpointFolder, save
 from fpl.train.evaluate import evaluate, scores
 from fpl.train.examples import Examples, example_steps
 from fpl.train.fuzziness import diagnosed_steps, fuzziness_row
 from fpl.train.logits import WatchedLogits
+from fpl.train.options import LoopOptions
 from fpl.train.progress import Progress
 from fpl.train.resume import check_state, restore, state_of
 from fpl.train.runtime import Context, Gradients, State, TrainingError, Verdict, Workers, autocast, prepare_torch
-from fpl.train.state import LoopOptions, Memory, Outcome, outcome_of
+from fpl.train.state import Memory, Outcome, outcome_of
 from fpl.train.step import take_step
 from fpl.train.term_log import SILENT_STEPS, TermLog
+
+OnMetrics = Callable[[int, dict[str, float]], None]
 
 
 @dataclass(frozen=True)
 class RunData:
-    """What a run reads: the split, the reader of the training images, the validation samples."""
+    """What a run reads.
+
+    Attributes:
+        split: Lists of labeled and unlabeled images.
+        images: Reader of the training images.
+        validation: The validation samples.
+        weights_dir: Where pretrained files are looked for first.
+    """
 
     split: Split
     images: Images
     validation: ValidationSet
-
-
-def learning_rate(optim: OptimConfig, step: int, total: int) -> float:
-    """Poly schedule, a function of the step alone: `lr * (1 - step / total) ** power` (step counts from 0)."""
-    return float(optim.lr * (1.0 - step / total) ** optim.poly_power)
+    weights_dir: Path | None = None
 
 
 class Run:
@@ -56,6 +64,8 @@ class Run:
         options: How it is carried out.
         folder: Where the weights go.
         progress: The user's line.
+        on_metrics: Called by rank 0 with (step, metrics), for live displays such as TensorBoard; first of all with the
+            step at which training begins or continues, and no metrics.
     """
 
     def __init__(
@@ -66,21 +76,24 @@ class Run:
         options: LoopOptions,
         folder: CheckpointFolder,
         progress: Progress,
+        on_metrics: OnMetrics,
     ) -> None:
         self.config, self.data, self.context = config, data, context
-        self.options, self.folder, self.progress = options, folder, progress
+        self.options, self.folder, self.progress, self.on_metrics = options, folder, progress, on_metrics
         self.workers = Workers(context.rank, context.world_size)
         prepare_torch(config.train, options.threads)
         self.method, self.weights = build_method(
-            config, data.split, data.images, context, self.workers, options.weights_dir, progress.note
+            config, data.split, data.images, context, self.workers, data.weights_dir, progress.note
         )
         self.optimizers = self.method.optimizers()
         trained = [parameter for parameter in self.method.parameters() if parameter.requires_grad]
         self.gradients = Gradients(trained, self.workers)
+        batch = config.data.unlabeled_batch
+        self.epoch_length = math.ceil(len(data.split.unlabeled) / batch) if batch else None
         self.memory = Memory()
         self.terms = TermLog(self.workers)
         total = config.train.steps
-        self.diagnosed = diagnosed_steps(options.diagnose_every, total) if self.method.draws else set()
+        self.diagnosed = diagnosed_steps(options.diagnose_every, total) if self.method.request.draws else set()
         self.pictured = example_steps(total) if options.examples else set()
 
     @cached_property
@@ -104,16 +117,14 @@ class Run:
             )
         if self.context.rank == 0:
             self.folder.forget_after(self.memory.step)
-            self.options.on_metrics(self.memory.step, {})
+            self._publish({"step": self.memory.step})
         self._note_implementation()
         self.progress.begin(self.memory.step)
         loader = make_loader(
             self.config,
             self.data.split,
             self.data.images,
-            draws=self.method.draws,
-            pair=self.method.pair,
-            paste=self.method.paste,
+            self.method.request,
             start_step=self.memory.step,
             rank=self.context.rank,
             world_size=self.context.world_size,
@@ -133,7 +144,7 @@ class Run:
 
     def _note_implementation(self) -> None:
         """Remember which implementation of the loss trains, and say so where another one began."""
-        if self.config.method.name == "supervised" or self.config.loss.kind != "fpl":
+        if not self.config.method.unlabeled or self.config.loss.kind != "fpl":
             return
         known, now = self.memory.loss_implementations, kernels.used(self.context.device.type)
         if known and known[-1] != now:
@@ -145,16 +156,12 @@ class Run:
             known.append(now)
 
     def _step(self, batch: Batch) -> None:
-        clock = Clock(self.memory.step, self.config.train.steps)
+        clock = Clock(self.memory.step, self.config.train.steps, self.epoch_length)
         step = clock.step + 1
         diagnose = step in self.diagnosed
         log = diagnose or step % self.options.log_every == 0 or step in (1, clock.total)
         self.method.pixel_loss.collect = log
         self.method.pixel_loss.diagnose = diagnose
-        rate = learning_rate(self.config.optim, clock.step, clock.total)
-        for optimizer in self.optimizers.values():
-            for group in optimizer.param_groups:
-                group["lr"] = rate * group.get("lr_multiplier", 1.0)
         share: dict[str, float] = {}
         losses = take_step(
             self.method,
@@ -169,7 +176,11 @@ class Run:
         self.memory.step = step
         self.terms.add(step, _all_terms(losses))
         if log:
-            self._log(losses, {"lr": rate, **share})
+            self._log(losses, {"lr": self._rate(clock), **share})
+
+    def _rate(self, clock: Clock) -> float:
+        """Learning rate of the first optimizer, which is the segmentation networks'."""
+        return next(iter(self.optimizers.values())).spec.rate(clock.step, clock.total)
 
     def _unsupervised_share(self, losses: Losses) -> dict[str, float]:
         """Share of the unlabeled images in the gradient at the classifiers: |g_u| / (|g_u| + |g_s|)."""
@@ -204,7 +215,7 @@ class Run:
 
     def _publish(self, row: dict[str, Any]) -> None:
         if self.context.rank == 0:
-            self.options.on_metrics(row["step"], {key: value for key, value in row.items() if key != "step"})
+            self.on_metrics(row["step"], {key: value for key, value in row.items() if key != "step"})
 
     def _validate_and_save(self) -> Verdict:
         """Validate, take pictures, write a checkpoint and report, where the step calls for it."""
@@ -265,7 +276,7 @@ class Run:
     def _save_weights(self, path: Path) -> None:
         if self.context.rank == 0:
             weights = {"config": self.config.model_dump_json(), "step": self.memory.step}
-            save(path, {**weights, "method": self.method.state_dict()})
+            save(path, {**weights, "method": self.method.kept_state()})
 
     def _state(self) -> State:
         if self.terms.rows:

@@ -13,16 +13,15 @@ from typing import Any
 
 import torch
 
-from fpl.config.schema import ModelConfig, OptimConfig
+from fpl.config.sections import ModelConfig, OptimConfig
 from fpl.config.weights import CHECKSUM_SUFFIX, weights_file_names
 from fpl.data.augment import normalise
 from fpl.data.textures import TEXTURE_CLASSES, TextureSource
 from fpl.errors import FplError
 from fpl.files import write_atomic
 from fpl.losses import cross_entropy
-from fpl.methods.base import sgd
+from fpl.methods.optimizers import sgd
 from fpl.models import SegmentationNetwork, build_network
-from fpl.train.loop import learning_rate
 
 STEPS = 200
 _BATCH = 16
@@ -115,11 +114,10 @@ def _train(
     for step in range(steps):
         image, label = source.batch(_BATCH)
         label = label[:, 2::4, 2::4]
-        embedding = network.embed(network.features(normalise(image, torch.ones(1, 1, dtype=torch.bool))))
+        embedding = network.decode(network.encode(normalise(image, torch.ones(1, 1, dtype=torch.bool))))
         logits = network.classify(embedding, label.shape[-2:])
         loss, _ = cross_entropy(logits, label)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(_OPTIM, step, steps)
+        optimizer.set_rate(step, steps)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

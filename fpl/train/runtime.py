@@ -14,7 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fpl.config.defaults import MOST_THREADS
-from fpl.config.schema import RunConfig, TrainConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import TrainConfig
 from fpl.errors import FplError
 
 State = dict[str, Any]

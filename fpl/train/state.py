@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fpl.config.defaults import DIAGNOSE_EVERY
 from fpl.config.identity import digest
 from fpl.config.schema import RunConfig
 from fpl.models import WeightsReport
 from fpl.train.evaluate import scores
-
-
-@dataclass(frozen=True)
-class LoopOptions:
-    """How a run is carried out; none of it changes the trained weights.
-
-    Attributes:
-        weights_dir: Where pretrained files are looked for first.
-        checkpoint_every: Steps between two resumable checkpoints.
-        log_every: Steps between two rows of the history.
-        diagnose_every: Steps between two diagnostics of the pixel loss, for which the labels of the unlabeled images of
-            that step are read, and no others; 0 for none, and then no label of an unlabeled image is ever read.
-        examples: Unlabeled and validation images of which pictures are kept.
-        loader_workers: Processes that read and augment images; 0 reads in this one.
-        threads: CPU threads of torch. On a CPU it decides the last bits of a result.
-        on_metrics: Called by rank 0 with (step, metrics), for live displays such as TensorBoard; first of all with the
-            step at which training begins or continues, and no metrics.
-    """
-
-    weights_dir: Path | None = None
-    checkpoint_every: int = 500
-    log_every: int = 10
-    diagnose_every: int = DIAGNOSE_EVERY
-    examples: int = 0
-    loader_workers: int = 0
-    threads: int = 1
-    on_metrics: Callable[[int, dict[str, float]], None] = lambda step, metrics: None
 
 
 @dataclass

@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from fpl.config.schema import TrainConfig
+from fpl.config.sections import TrainConfig
 from fpl.data.batches import Batch
-from fpl.methods import Clock, Losses, Method
+from fpl.methods.base import Clock, Losses, Method
+from fpl.methods.optimizers import Scheduled
 from fpl.train.runtime import Gradients, autocast
 
 
 def take_step(
     method: Method,
-    optimizers: Mapping[str, torch.optim.Optimizer],
+    optimizers: Mapping[str, Scheduled],
     batch: Batch,
     clock: Clock,
     train: TrainConfig,
@@ -23,7 +24,7 @@ def take_step(
     gradients: Gradients | None = None,
     before_backward: Callable[[Losses], None] | None = None,
 ) -> Losses:
-    """Take one step. The learning rates are those that the optimizers hold.
+    """Take one step.
 
     Every objective is differentiated by the parameters of its own optimizer alone. A method may leave an objective out
     of a step: its optimizer then does nothing. A parameter that an objective does not reach has no gradient and stays.
@@ -32,7 +33,7 @@ def take_step(
         method: In training mode, on `device`.
         optimizers: By the names of the method's objectives.
         batch: This worker's share of the global batch, wherever it lies.
-        clock: The step that is taken.
+        clock: The step that is taken; it sets the learning rates.
         train: Its precision.
         device: Where it is computed.
         gradients: Averages over the workers that share the step; None for one that is alone.
@@ -42,6 +43,7 @@ def take_step(
         The losses; the graph behind them is gone.
     """
     for optimizer in optimizers.values():
+        optimizer.set_rate(clock.step, clock.total)
         optimizer.zero_grad(set_to_none=True)
     method.pixel_loss.progress = clock.progress
     with autocast(train, device):

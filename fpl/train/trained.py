@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpl.config.compose import validate
+from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
 from fpl.data.preflight import pin_data
 from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.validation import ValidationSet, validation_ids
 from fpl.errors import FplError
-from fpl.methods import METHODS, Method
+from fpl.methods.base import Method
 from fpl.models import SegmentationNetwork, build_network
+from fpl.models.norm import fit_norms
 from fpl.text import first_line
 from fpl.train.checkpoint import CheckpointFolder, load
 from fpl.train.evaluate import class_map, evaluate, predict_logits
@@ -70,11 +72,13 @@ def load_trained(path: Path, device: torch.device, threads: int = 1) -> Trained:
     def build() -> SegmentationNetwork:
         return build_network(config.model, config.data.num_classes, device_type=device.type)
 
-    method = METHODS[config.method.name](config, build, Workers())
-    problem = tensors_problem("method", method.state_dict(), state["method"]) or _not_finite(state["method"])
+    method = method_class(config.method)(config, build, Workers())
+    fit_norms(method, config.model.norm, device.type)
+    problem = tensors_problem("method", method.kept_state(), state["method"]) or _not_finite(state["method"])
     if problem:
         raise FplError(problem, where=str(path), hint="give best.pt or last.pt of a run, or train it again")
-    method.load_state_dict(state["method"])
+    # Nothing is missing but the memory of banks, which prediction does without.
+    method.load_state_dict(state["method"], strict=False)
     method.to(device).eval()
     return Trained(config, get_spec(config.data.dataset), method, int(state["step"]), device)
 

@@ -19,6 +19,7 @@ from tests.conftest import RUN
 
 TABLE = """
 [table]
+recipe = "cps"
 name = "small"
 number = "1"
 caption = "Two rows."

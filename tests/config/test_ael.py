@@ -11,9 +11,9 @@ import pytest
 from fpl.config.checks import warnings_of, worker_problem
 from fpl.config.compose import load_config, validate
 from fpl.config.identity import recipe_digest
-from fpl.config.methods import AelConfig
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
+from fpl.methods.ael.options import AelOptions
 
 BASE = """
 [data]
@@ -50,8 +50,8 @@ def base(tmp_path: Path) -> Path:
     return path
 
 
-def method_of(config: RunConfig) -> AelConfig:
-    assert isinstance(config.method, AelConfig)
+def method_of(config: RunConfig) -> AelOptions:
+    assert isinstance(config.method, AelOptions)
     return config.method
 
 

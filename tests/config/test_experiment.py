@@ -41,6 +41,7 @@ TABLE = """
 [about]
 order = 2
 [table]
+recipe = "cps"
 name = "wide"
 number = "Table 9"
 caption = "Two columns."

@@ -34,7 +34,7 @@ cells = "table4.fpl_cps.t090"
 name = "small"
 says = "It is small."
 source = "section 1"
-check = "bounded"
+check = "compare"
 options = { quantity = "mean_k" }
 """
 

@@ -21,6 +21,7 @@ TABLE = """
 [about]
 order = 1
 [table]
+recipe = "cps"
 name = "wide"
 number = "Table 1"
 caption = "T in two splits."

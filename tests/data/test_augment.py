@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fpl.config.schema import DataConfig
+from fpl.config.sections import DataConfig
 from fpl.data.augment import MEAN, STD, Augmentation, Parameters, cutmix_masks, normalise, seeded
 
 

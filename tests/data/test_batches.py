@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fpl.data.batches import Batch, Order, PasteRequest, make_loader
+from fpl.data.batches import Batch, BatchRequest, Order, PasteRequest, make_loader
 from fpl.data.read import Images
 from fpl.data.spec import get_spec
 from fpl.errors import FplError
@@ -29,11 +29,13 @@ def load(
     root: Path, draws: int = 2, pair: str = "other", labeled=LABELED, unlabeled=UNLABELED, **options
 ) -> list[Batch]:
     """Batches of `make_config(**options)`; loader arguments may stand among the options."""
-    arguments = ("start_step", "rank", "world_size", "loader_workers", "paste")
+    asked = {key: options.pop(key) for key in ("paste", "crop_scale", "labeled_streams") if key in options}
+    arguments = ("start_step", "rank", "world_size", "loader_workers")
     loader = {key: options.pop(key) for key in arguments if key in options}
     images = options.pop("images", None) or Images(get_spec("camvid"), root, "train")
     config = make_config(**options)
-    return list(make_loader(config, make_split_of(labeled, unlabeled), images, draws=draws, pair=pair, **loader))
+    request = BatchRequest(draws, pair, **asked)
+    return list(make_loader(config, make_split_of(labeled, unlabeled), images, request, **loader))
 
 
 def tensors(batch: Batch) -> list[torch.Tensor]:
@@ -214,7 +216,9 @@ def test_r21_odd_sizes_train(tmp_path: Path, size: tuple[int, int]) -> None:
     ("options", "message"),
     [
         ({"pair": "none"}, "pair = 'none'\n.*allowed: other, same"),
-        ({"draws": 3}, "draws = 3"),
+        ({"draws": 5}, "draws = 5"),
+        ({"labeled_streams": 3}, "labeled_streams = 3"),
+        ({"crop_scale": 0.0}, "crop_scale = 0.0"),
         ({"paste": PasteRequest(0.5, (0.1, 2.0), "both")}, "partner = 'both'\n.*allowed: other, same"),
         ({"labeled": []}, "no labeled image"),
         ({"unlabeled": []}, "no unlabeled image"),
@@ -232,3 +236,48 @@ def test_kept_images_are_not_sent_to_spawned_processes(root: Path) -> None:
     images.image("a")
     assert images.kept_bytes > 0
     assert images.__getstate__()["_kept"] == {}
+
+
+def test_more_draws_and_streams_change_no_other(root: Path) -> None:
+    """What a method asks for besides leaves the images of the first streams as they are, and is drawn apart."""
+    plain = load(root, draws=1, steps=12)
+    wide = load(root, draws=4, labeled_streams=2, steps=12)
+    positions = set()
+    for batch, more in zip(plain, wide, strict=True):
+        assert torch.equal(batch.image, more.image) and torch.equal(batch.label, more.label)
+        assert torch.equal(batch.unlabeled[0].image, more.unlabeled[0].image)
+        assert len(more.unlabeled) == 4 and len(more.more_labeled) == 1 and not batch.more_labeled
+        # Never the first draw's image in the same slot; and no two draws are one stream.
+        for draw in more.unlabeled[1:]:
+            assert not (draw.index == more.unlabeled[0].index).any()
+        positions.add(tuple(tuple(draw.index.tolist()) for draw in more.unlabeled))
+        again = more.more_labeled[0]
+        assert again.image.shape == more.image.shape and not torch.equal(again.image, more.image)
+    assert all(len({order[number] for order in positions}) > 1 for number in range(4))
+    # A pass through the list shows every image once, in an order of its own.
+    batches = load(
+        root, 0, labeled=LABELED[:2], labeled_streams=2, labeled_batch=2, flip=False, scales=(1.0,), crop=(40, 50)
+    )
+    for batch in batches:
+        sums = [sorted(image.sum((1, 2, 3)).tolist()) for image in (batch.image, batch.more_labeled[0].image)]
+        assert sums[0] == sums[1]
+    assert any(not torch.equal(batch.image, batch.more_labeled[0].image) for batch in batches)
+
+
+def test_unlabeled_crops_may_be_larger(root: Path) -> None:
+    batch = load(root, draws=2, steps=1, crop=(40, 50), crop_scale=1.5)[0]
+    assert batch.image.shape[-2:] == (40, 50)
+    assert all(draw.image.shape[-2:] == draw.valid.shape[-2:] == (60, 75) for draw in batch.unlabeled)
+
+
+@pytest.mark.parametrize(
+    "request_of", [{"draws": 3}, {"draws": 1, "labeled_streams": 2}, {"draws": 2, "crop_scale": 1.25}]
+)
+def test_two_workers_see_what_one_sees_of_every_stream(root: Path, request_of) -> None:
+    whole = load(root, steps=2, **request_of)
+    shares = [load(root, steps=2, rank=rank, world_size=2, **request_of) for rank in range(2)]
+    for step, batch in enumerate(whole):
+        for number, draw in enumerate(batch.unlabeled):
+            assert torch.equal(draw.image, torch.cat([share[step].unlabeled[number].image for share in shares]))
+        for number, more in enumerate(batch.more_labeled):
+            assert torch.equal(more.label, torch.cat([share[step].more_labeled[number].label for share in shares]))

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from fpl.data import build_cache as building
-from fpl.data.batches import make_loader
+from fpl.data.batches import BatchRequest, make_loader
 from fpl.data.build_cache import build_cache, plan_cache
 from fpl.data.cache import cache_folder, open_cache, verify
 from fpl.data.read import Images
@@ -84,7 +84,7 @@ def test_batches_are_equal_and_unlabeled_labels_unread(root: Path, loader_worker
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for each, workers in ((Images(SPEC, root, "train"), 0), (images, loader_workers)):
-            batches.append(list(make_loader(config, split, each, draws=2, loader_workers=workers)))
+            batches.append(list(make_loader(config, split, each, BatchRequest(draws=2), loader_workers=workers)))
     assert_equal(*batches)
     assert set(images.label_reads) == (set(TRAIN[:3]) if loader_workers == 0 else set())
 

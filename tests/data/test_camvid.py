@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fpl.data.batches import make_loader
+from fpl.data.batches import BatchRequest, make_loader
 from fpl.data.preflight import check_data
 from fpl.data.read import Images
 from fpl.data.spec import get_spec
@@ -28,7 +28,7 @@ def test_split_check_and_batches() -> None:
     images = Images(SPEC, ROOT, "train", downscale=3)
     config = make_config(crop=(96, 128), labeled_batch=4, unlabeled_batch=4, steps=3)
     assert check_data(config, split, images) == []
-    batches = list(make_loader(config, split, images, draws=2, loader_workers=0))
+    batches = list(make_loader(config, split, images, BatchRequest(draws=2), loader_workers=0))
     assert len(batches) == 3
     assert set(images.label_reads) == set(split.labeled)
     assert set(batches[0].label.unique().tolist()) <= {*range(11), 255}

@@ -11,7 +11,7 @@ import pytest
 
 from fpl.config.identity import run_id
 from fpl.config.schema import RunConfig
-from fpl.data.batches import PasteRequest, make_loader
+from fpl.data.batches import BatchRequest, PasteRequest, make_loader
 from fpl.data.preflight import check_data
 from fpl.data.read import Images
 from fpl.data.spec import SPECS, get_spec
@@ -158,5 +158,5 @@ def test_no_batch_shows_a_held_out_image(root: Path) -> None:
     original = images.image
     images.image = lambda image_id: seen.add(image_id) or original(image_id)  # type: ignore[method-assign,func-returns-value]
     for draws, paste in ((2, None), (1, PasteRequest(1.0, (0.5, 2.0)))):
-        assert len(list(make_loader(held(3, steps=10), split, images, draws=draws, paste=paste))) == 10
+        assert len(list(make_loader(held(3, steps=10), split, images, BatchRequest(draws=draws, paste=paste)))) == 10
     assert seen == {"b", "c", "u0"} and set(images.label_reads) == {"b", "c"}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fpl.data.augment import FOR_SAMPLE, Augmentation, seeded
-from fpl.data.batches import PASTE, Batch, Partner, PasteRequest, UnlabeledImages
+from fpl.data.batches import PASTE, Batch, Labeled, PasteRequest, UnlabeledImages
 from fpl.data.read import Images
 from fpl.data.spec import get_spec
 from fpl.data.unlabeled import CHOSEN
@@ -174,7 +174,7 @@ def test_resuming_and_loader_processes_change_no_partner(root: Path) -> None:
 
 def test_to_keeps_empty_slots_empty() -> None:
     image, label, valid = torch.zeros(1, 3, 2, 2), torch.full((1, 2, 2), 255), torch.zeros(1, 2, 2, dtype=torch.bool)
-    moved = Partner(image.to(torch.uint8), label.to(torch.uint8), valid).to("cpu")
+    moved = Labeled(image.to(torch.uint8), label.to(torch.uint8), valid).to("cpu")
     assert (moved.image == 0).all() and (moved.label == 255).all() and not moved.valid.any()
 
 

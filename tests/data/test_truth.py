@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fpl.data.batches import UnlabeledImages, make_loader
+from fpl.data.batches import BatchRequest, UnlabeledImages, make_loader
 from fpl.data.read import Images
 from fpl.data.spec import IGNORE, get_spec
 from tests.data.conftest import make_config, make_split_of, save, write_camvid
@@ -38,7 +38,7 @@ def expected(image: torch.Tensor, valid: torch.Tensor, index: int) -> torch.Tens
 @pytest.mark.parametrize("loader_workers", [0, 2])
 def test_draws_carry_them_at_the_steps_that_ask(root: Path, loader_workers: int) -> None:
     images = Images(get_spec("camvid"), root, "train")
-    options = {"draws": 2, "loader_workers": loader_workers}
+    options = {"request": BatchRequest(draws=2), "loader_workers": loader_workers}
     plain = list(make_loader(CONFIG, SPLIT, images, **options))
     assert not images.truth_reads
     seen = 0

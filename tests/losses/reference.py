@@ -99,6 +99,8 @@ def pixel_value(kind: str, z: list[float], t: list[float], tau: float = 0.2) -> 
         return sum(b * math.log(b / a) for a, b in zip(p, q, strict=True))
     if kind == "mse":
         return sum((a - b) ** 2 for a, b in zip(p, q, strict=True)) / len(p)
+    if kind == "mse_logits":
+        return sum((a - b) ** 2 for a, b in zip(z, t, strict=True)) / len(z)
     if kind == "negative":
         return -sum(math.log(1 - a) for j, (a, b) in enumerate(zip(p, q, strict=True)) if b < tau and j != label)
     if kind == "ce+negative":

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from fpl.losses import FIDELITIES, STRATEGIES, assign, class_rank, fuzzy_positive_gradient
+from fpl.losses.rules import Rules
 
 from .reference import columns, first_exceeding, k_of, order, random_probs
 
@@ -126,7 +127,7 @@ def test_positives_are_the_lowest_ranks_whatever_the_ties(classes: int) -> None:
     for column, rank in zip(columns(teacher), ranks[0].T.tolist(), strict=True):
         assert [rank.index(place) for place in range(classes)] == order(column)
     for k in {1, min(2, classes - 1), classes - 1}:
-        gradient = fuzzy_positive_gradient(torch.zeros_like(teacher), teacher, strategy="fixed", fixed_k=k)
+        gradient = fuzzy_positive_gradient(torch.zeros_like(teacher), teacher, rules=Rules(strategy="fixed", fixed_k=k))
         assert torch.equal(gradient < 0, ranks < k)
 
 

@@ -84,14 +84,14 @@ def test_hand_checked_sums() -> None:
     entropy = [0.040822, 0.510826, 0.693147, 0.916291, 1.203973, 1.791759, 0.693147, 0.776529]
     assert paper["cross_entropy_sum"].item() == pytest.approx(sum(entropy), abs=4e-6)
     assert "case_pixels" not in paper
-    released = diagnose(logits, logits, fidelity="released", weight="convex")
+    released = diagnose(logits, logits, rules=Rules(fidelity="released", weight="convex"))
     assert released["k_histogram"].tolist() == [3, 1, 4, 0, 0, 0]
     assert released["k_histogram_uncapped"].tolist() == [3, 1, 2, 1, 1, 0]
 
 
 def test_hand_checked_gradient_sums() -> None:
     for strategy in ("n-1", "n", "fixed"):
-        found = diagnose(pixels(EIGHT[2]), pixels(EIGHT[2]), strategy=strategy, fixed_k=1)
+        found = diagnose(pixels(EIGHT[2]), pixels(EIGHT[2]), rules=Rules(strategy=strategy, fixed_k=1))
         assert found["gradient_sum_n_minus_1"].item() == pytest.approx(0.516129, abs=6e-7)
         assert found["gradient_sum_n"].item() == pytest.approx(0.375, abs=6e-7)
 
@@ -102,7 +102,11 @@ def test_sums_over_loops_with_autograd(classes: int, strategy: str, fidelity: st
     student, teacher, truth = scene(classes)
     counted = torch.arange(truth.numel()).reshape(truth.shape) % 7 != 0
     found = diagnose(
-        student, teacher, ground_truth=truth, counted=counted, strategy=strategy, fidelity=fidelity, weight="concave"
+        student,
+        teacher,
+        ground_truth=truth,
+        counted=counted,
+        rules=Rules(strategy=strategy, fidelity=fidelity, weight="concave"),
     )
     pixels = [
         one_pixel(student[b, :, i], teacher[b, :, i], int(truth[b, i]), strategy, fidelity)
@@ -165,7 +169,7 @@ def test_maps_add_up_to_the_sums() -> None:
 def test_no_negatives() -> None:
     """A flat pixel under strategy n: K = C, no gradient, no pair."""
     logits = torch.zeros(1, 4, 1, dtype=torch.float64)
-    found = diagnose(logits, logits, ground_truth=torch.full((1, 1), 2), strategy="n")
+    found = diagnose(logits, logits, ground_truth=torch.full((1, 1), 2), rules=Rules(strategy="n"))
     assert found["k_histogram"].tolist() == [0, 0, 0, 1]
     assert found["k_histogram_uncapped"].tolist() == [0, 0, 1, 0]
     assert found["case_pixels"].tolist() == [0, 1, 0]
@@ -187,7 +191,7 @@ def test_scores_of_a_certain_student(size: float) -> None:
         for precise in (False, True):
             z = student.double() if precise else student
             found = diagnose(
-                z, teacher.to(z.dtype), ground_truth=torch.full((1, 1), truth), strategy="fixed", fixed_k=2
+                z, teacher.to(z.dtype), ground_truth=torch.full((1, 1), truth), rules=Rules(strategy="fixed", fixed_k=2)
             )
             case = 1 if truth == 1 else 2
             assert found["vanilla_score_sum"][case].item() == pytest.approx(-e[truth - 1] / sum(e), rel=1e-5)
@@ -242,8 +246,8 @@ def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match=r"counted has dtype torch\.int64; allowed: torch\.bool"):
         diagnose(student, teacher, counted=truth)
     with pytest.raises(ValueError, match="threshold is 0; allowed"):
-        diagnose(student, teacher, threshold=0)
+        diagnose(student, teacher, rules=Rules(threshold=0))
     with pytest.raises(ValueError, match="fixed_k is 3; allowed: 1 <= fixed_k <= C - 1 = 2"):
-        diagnose(student, teacher, strategy="fixed", fixed_k=3)
+        diagnose(student, teacher, rules=Rules(strategy="fixed", fixed_k=3))
     with pytest.raises(ValueError, match="second and inside go together"):
         diagnose(student, teacher, second=teacher)

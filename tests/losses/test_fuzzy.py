@@ -19,6 +19,7 @@ from fpl.losses import (
     fuzzy_positive_loss,
     fuzzy_positive_terms,
 )
+from fpl.losses.rules import Rules
 
 from .reference import integers, loss_of, naive_losses, normal, order, rows
 
@@ -54,12 +55,12 @@ def test_value_and_gradient_against_autograd_of_the_formula(family: str, classes
         expected[inside] = losses.detach()
 
     logits = student.clone().requires_grad_()
-    terms = fuzzy_positive_terms(logits, teacher, strategy=strategy)
+    terms = fuzzy_positive_terms(logits, teacher, rules=Rules(strategy=strategy))
     assert torch.equal(terms.k, k)
     torch.testing.assert_close(terms.loss[0].detach(), expected, rtol=1e-11, atol=1e-13)
     (measured,) = torch.autograd.grad(terms.loss.sum(), logits)
     torch.testing.assert_close(rows(measured), gradient, rtol=1e-9, atol=1e-12)
-    closed = fuzzy_positive_gradient(student, teacher, strategy=strategy)
+    closed = fuzzy_positive_gradient(student, teacher, rules=Rules(strategy=strategy))
     assert torch.equal(closed, measured)
     assert not closed.requires_grad
 
@@ -130,7 +131,7 @@ def test_one_hot_teacher_trains_like_cross_entropy() -> None:
 def test_no_negatives_no_loss(student_scale: float) -> None:
     logits = (normal(1, 6, 10) * student_scale).requires_grad_()
     teacher = torch.zeros(1, 6, 10, dtype=torch.float64)
-    terms = fuzzy_positive_terms(logits, teacher, strategy="n")
+    terms = fuzzy_positive_terms(logits, teacher, rules=Rules(strategy="n"))
     assert terms.k.unique().tolist() == [6]
     assert torch.equal(terms.loss, torch.zeros(1, 10, dtype=torch.float64))
     assert torch.equal(terms.weight, torch.ones(1, 10, dtype=torch.float64))

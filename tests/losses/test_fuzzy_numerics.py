@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fpl.losses import STRATEGIES, WEIGHTS, fuzzy_positive_gradient, fuzzy_positive_loss, fuzzy_positive_terms
+from fpl.losses.rules import Rules
 
 from .reference import naive_losses, normal, rows
 
@@ -102,7 +103,7 @@ def test_no_digit_is_lost_at_any_margin(margin: float) -> None:
 def test_underflowing_probabilities_keep_their_order() -> None:
     """Two far-off classes have probability 0 both, but the teacher still prefers one of them."""
     teacher = torch.tensor([-3e3, 1e4, -2e3]).view(1, 3, 1)
-    gradient = fuzzy_positive_gradient(torch.zeros(1, 3, 1), teacher, strategy="fixed", fixed_k=2)
+    gradient = fuzzy_positive_gradient(torch.zeros(1, 3, 1), teacher, rules=Rules(strategy="fixed", fixed_k=2))
     assert (gradient < 0).flatten().tolist() == [False, True, True]
 
 

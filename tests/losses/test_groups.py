@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fpl.losses import FIDELITIES, PixelLoss, assign, cross_entropy, fuzzy_positive_terms, kernels
 from fpl.losses.diagnostics import diagnose
+from fpl.losses.rules import Rules
 from tests.losses.test_pixel_tensors import IMPLEMENTATIONS, need
 
 from .reference import naive_losses, normal
@@ -90,7 +91,7 @@ def test_at_t_1_no_rounded_sum_decides(name: str, classes: int, strategy: str, f
         assert len(set(known)) == 1
         assert assign(probs, **keywords).unique().tolist() == known[:1]
         with kernels.use(name):
-            terms = fuzzy_positive_terms(student, teacher, **keywords)
+            terms = fuzzy_positive_terms(student, teacher, rules=Rules(**keywords))
             (gradient,) = torch.autograd.grad(terms.loss.sum(), student)
             pixel = PixelLoss("fpl", **keywords)
             pixel.collect = True
@@ -100,7 +101,7 @@ def test_at_t_1_no_rounded_sum_decides(name: str, classes: int, strategy: str, f
         histogram = [0] * classes
         histogram[known[0] - 1] = len(known)
         assert summed.statistics["k_histogram"].tolist() == histogram
-        assert diagnose(student, teacher, **keywords)["k_histogram"].tolist() == histogram
+        assert diagnose(student, teacher, rules=Rules(**keywords))["k_histogram"].tolist() == histogram
         if known[0] == classes:
             assert terms.loss.eq(0).all() and gradient.eq(0).all() and summed_gradient.eq(0).all()
             continue
@@ -120,7 +121,7 @@ def test_diagnostics_at_t_1_are_those_of_all_classes_but_one(classes: int) -> No
         if name == "cpu" and not kernels.available("cpu"):
             continue
         with kernels.use(name):
-            found = diagnose(student, teacher, threshold=1.0, fidelity="released")
+            found = diagnose(student, teacher, rules=Rules(threshold=1.0, fidelity="released"))
         published = [0] * classes
         published[classes - 2] = 120
         assert found["k_histogram_uncapped"].tolist() == published
@@ -135,5 +136,5 @@ def test_a_t_just_below_1_is_not_1(name: str) -> None:
     teacher = torch.zeros(1, 6, 2)
     teacher[0, 0, 0] = 200.0
     with kernels.use(name):
-        k = fuzzy_positive_terms(torch.zeros(1, 6, 2), teacher, threshold=1 - 1e-12).k
+        k = fuzzy_positive_terms(torch.zeros(1, 6, 2), teacher, rules=Rules(threshold=1 - 1e-12)).k
     assert k[0, 0].item() == 1

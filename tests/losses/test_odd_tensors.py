@@ -142,7 +142,7 @@ def everything(student: Tensor, teacher: Tensor, second: Tensor, weight: Tensor,
     found += diagnose(student, teacher, second=second, inside=inside, size=size, counted=inside).values()
     if size is None:
         loss = fuzzy_positive_loss(student, teacher, threshold=0.7, weight_map=weight)
-        terms = fuzzy_positive_terms(student, teacher, threshold=0.7)
+        terms = fuzzy_positive_terms(student, teacher, rules=Rules(threshold=0.7))
         # The gradient that comes back is kept with a sign bit as well.
         signed = torch.complex(torch.zeros_like(terms.loss), terms.loss).conj().imag
         found += [loss, *terms, torch.autograd.grad(signed.sum(), student)[0]]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fpl.losses import FIDELITIES, KINDS, STRATEGIES, WEIGHTS, PixelLoss, fuzzy_positive_terms
+from fpl.losses.rules import Rules
 
 from .reference import normal, pair, pixel_map
 
@@ -95,7 +96,7 @@ def test_statistics_are_those_of_the_fuzzy_loss_for_every_kind(kind: str) -> Non
     pixel = PixelLoss(kind, threshold=0.8)
     pixel.collect = True
     term = pixel(student, teacher, weight_map)
-    terms = fuzzy_positive_terms(student, teacher, threshold=0.8)
+    terms = fuzzy_positive_terms(student, teacher, rules=Rules(threshold=0.8))
     k = terms.k[counted]
     assert len(k.unique()) > 2
     assert term.statistics["k_histogram"].dtype == torch.int64
@@ -116,7 +117,7 @@ def test_statistics_are_those_of_the_fuzzy_loss_for_every_kind(kind: str) -> Non
     assert torch.equal(pixel(student, teacher, weight_map).value, term.value)
 
 
-@pytest.mark.parametrize("kind", ["soft", "negative", "mse", "fpl"])
+@pytest.mark.parametrize("kind", ["soft", "negative", "mse", "mse_logits", "fpl"])
 def test_cross_entropy_only_when_needed(kind: str) -> None:
     student, teacher = pair(1, 5, 6)
     assert PixelLoss(kind)(student, teacher).cross_entropy is None
@@ -140,7 +141,7 @@ def test_fpl_settings_are_handed_on(strategy: str, weight: str, fidelity: str) -
     pixel = PixelLoss("fpl", **settings)  # type: ignore[arg-type]
     for progress in (0.0, 0.5, 1.0):
         pixel.progress = progress
-        terms = fuzzy_positive_terms(student, teacher, progress=progress, **settings)  # type: ignore[arg-type]
+        terms = fuzzy_positive_terms(student, teacher, rules=Rules(progress=progress, **settings))  # type: ignore[arg-type]
         torch.testing.assert_close(pixel(student, teacher).value, (terms.loss * terms.weight).mean())
 
 
@@ -190,7 +191,10 @@ def test_gradient_descent_moves_the_student_to_the_teacher(kind: str) -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"kind": "kl"}, r"kind is 'kl'; allowed: 'ce', 'fpl', 'soft', 'negative', 'ce\+negative', 'mse'"),
+        (
+            {"kind": "kl"},
+            r"kind is 'kl'; allowed: 'ce', 'fpl', 'soft', 'negative', 'ce\+negative', 'mse', 'mse_logits'",
+        ),
         ({"kind": "fpl", "strategy": "x"}, "strategy is 'x'; allowed: 'n-1', 'n', 'fixed', 'step', 'ratio'"),
         ({"kind": "ce", "threshold": 2.0}, "threshold is 2.0; allowed: 0 < threshold <= 1"),
         ({"weight": "x"}, "weight is 'x'; allowed: 'concave', 'linear', 'convex', 'none'"),

@@ -55,7 +55,7 @@ def test_extreme_logits(kind: str, side: str) -> None:
     student = (teacher if side == "agree" else teacher.flip(1)).clone().requires_grad_()
     value = PixelLoss(kind)(student, teacher).value
     # log p and log(1 - p) of the student's 1e4 against three -1e4: 2e4 each; the teacher's argmax class is no negative.
-    opposing = {"ce": 2e4, "fpl": 2e4, "soft": 2e4, "negative": 2e4 - math.log(3), "mse": 0.5}
+    opposing = {"ce": 2e4, "fpl": 2e4, "soft": 2e4, "negative": 2e4 - math.log(3), "mse": 0.5, "mse_logits": 2e8}
     opposing["ce+negative"] = opposing["ce"] + opposing["negative"]
     assert value.item() == pytest.approx(0.0 if side == "agree" else opposing[kind], rel=1e-6, abs=1e-12)
     value.backward()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fpl.losses import KINDS, PixelLoss, class_rank, fuzzy_positive_loss, fuzzy_positive_terms, kernels
 from fpl.losses.diagnostics import diagnose
+from fpl.losses.rules import Rules
 
 from .reference import pair
 
@@ -98,7 +99,7 @@ def test_impurity_is_counted_on_the_way(name: str, dtype: torch.dtype, strategy:
     with kernels.use(name):
         found = slot(student, teacher, weight_map, ground_truth=truth.to(dtype)).statistics
         without = slot(student, teacher, weight_map).statistics
-    terms = fuzzy_positive_terms(student.double(), teacher.double(), strategy=strategy, threshold=0.8)
+    terms = fuzzy_positive_terms(student.double(), teacher.double(), rules=Rules(strategy=strategy, threshold=0.8))
     labeled = (weight_map > 0) & (truth >= 0) & (truth < 6)
     rank = class_rank(teacher).gather(1, truth.clamp(0, 5).unsqueeze(1)).squeeze(1)
     impure = labeled & ((rank >= terms.k) | teacher.isnan().any(1))
@@ -116,7 +117,7 @@ def test_every_kind_counts_it_as_diagnostics_do(kind: str) -> None:
     slot = PixelLoss(kind, threshold=0.8)
     slot.collect = True
     found = slot(student, teacher, ground_truth=truth).statistics
-    expected = diagnose(student, teacher, ground_truth=truth, threshold=0.8)
+    expected = diagnose(student, teacher, ground_truth=truth, rules=Rules(threshold=0.8))
     assert found["labeled_pixels"].item() == expected["labeled_pixels"].item() == 60
     assert found["impure_pixels"].item() == expected["case_pixels"][2].item() > 0
 

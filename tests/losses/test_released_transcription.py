@@ -8,6 +8,7 @@ from torch import Tensor
 
 from benchmarks.released import released_loss, released_terms
 from fpl.losses import PixelLoss, fuzzy_positive_terms
+from fpl.losses.rules import Rules
 
 from .reference import normal
 from .test_worked_examples import OTHER_STUDENT, PIXELS, RELEASED, logits_of, safe_threshold, student
@@ -27,7 +28,9 @@ def test_worked_examples(name: str) -> None:
         loss, weight = released_terms(logits, logits, threshold=threshold, weight=shape)
         assert loss.item() == pytest.approx(expected, abs=2e-6)
         assert weight.item() == pytest.approx(number, abs=2e-6)
-        terms = fuzzy_positive_terms(logits, logits, threshold=threshold, weight=shape, fidelity="released")
+        terms = fuzzy_positive_terms(
+            logits, logits, rules=Rules(threshold=threshold, weight=shape, fidelity="released")
+        )
         assert terms.loss.item() == pytest.approx(loss.item(), abs=1e-6)
         assert terms.weight.item() == pytest.approx(weight.item(), abs=1e-6)
     loss, weight = released_terms(logits, logits, threshold=threshold)

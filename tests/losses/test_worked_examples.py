@@ -15,6 +15,7 @@ from fpl.losses import (
     fuzzy_positive_loss,
     fuzzy_positive_terms,
 )
+from fpl.losses.rules import Rules
 
 from .reference import first_exceeding
 
@@ -103,7 +104,7 @@ def test_paper(name: str, dtype: torch.dtype, tolerance: float) -> None:
         assert weight.item() == pytest.approx(expected, abs=tolerance)
     logits = logits_of(name, dtype)
     threshold = safe_threshold(name, "paper")
-    terms = fuzzy_positive_terms(logits, logits, threshold=threshold)
+    terms = fuzzy_positive_terms(logits, logits, rules=Rules(threshold=threshold))
     assert terms.k.item() == k
     assert terms.loss.item() == pytest.approx(loss, abs=tolerance)
     assert terms.weight.item() == pytest.approx(concave, abs=tolerance)
@@ -129,7 +130,7 @@ def test_released(name: str, dtype: torch.dtype, tolerance: float) -> None:
         assert weight.item() == pytest.approx(expected, abs=tolerance)
     logits = logits_of(name, dtype)
     threshold = safe_threshold(name, "released")
-    terms = fuzzy_positive_terms(logits, logits, threshold=threshold, fidelity="released")
+    terms = fuzzy_positive_terms(logits, logits, rules=Rules(threshold=threshold, fidelity="released"))
     assert terms.k.item() == k
     assert terms.loss.item() == pytest.approx(loss, abs=tolerance)
     value = fuzzy_positive_loss(logits, logits, threshold=threshold, fidelity="released")
@@ -141,7 +142,9 @@ def test_released(name: str, dtype: torch.dtype, tolerance: float) -> None:
 def test_other_student(name: str, dtype: torch.dtype, tolerance: float) -> None:
     for fidelity, expected in zip(("paper", "released"), OTHER_STUDENT[name], strict=True):
         terms = fuzzy_positive_terms(
-            student(dtype), logits_of(name, dtype), threshold=safe_threshold(name, fidelity), fidelity=fidelity
+            student(dtype),
+            logits_of(name, dtype),
+            rules=Rules(threshold=safe_threshold(name, fidelity), fidelity=fidelity),
         )
         assert terms.loss.item() == pytest.approx(expected, abs=tolerance)
         # The weight is the teacher's alone.
@@ -186,7 +189,7 @@ def test_gradients(
     fuzzy_positive_loss(logits, teacher, weight="none", fidelity=fidelity).backward()
     assert logits.grad is not None
     assert logits.grad.flatten().tolist() == pytest.approx(expected, abs=tolerance)
-    closed = fuzzy_positive_gradient(logits, teacher, fidelity=fidelity)
+    closed = fuzzy_positive_gradient(logits, teacher, rules=Rules(fidelity=fidelity))
     assert closed.flatten().tolist() == pytest.approx(expected, abs=tolerance)
 
 
@@ -202,7 +205,7 @@ def test_cross_entropy_gradients(name: str, which: str, expected: list[float]) -
 @pytest.mark.parametrize(("k", "expected"), [(1, 0.5), (2, 0.516129), (3, 0.375)])
 def test_gradient_sum_of_c(k: int, expected: float) -> None:
     logits = logits_of("C", torch.float64)
-    gradient = fuzzy_positive_gradient(logits, logits, strategy="fixed", fixed_k=k).flatten()
+    gradient = fuzzy_positive_gradient(logits, logits, rules=Rules(strategy="fixed", fixed_k=k)).flatten()
     assert gradient[k:].sum().item() == pytest.approx(expected, abs=6e-7)
     assert gradient[:k].sum().item() == pytest.approx(-expected, abs=6e-7)
 

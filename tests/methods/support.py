@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, Draw
-from fpl.methods import METHODS, Clock, Method
+from fpl.methods.base import Clock, Method
 from fpl.models import SegmentationNetwork, build_network
 from fpl.train.runtime import Workers
 
@@ -20,7 +21,7 @@ def build(config: RunConfig) -> Method:
     def network() -> SegmentationNetwork:
         return build_network(config.model, config.data.num_classes)
 
-    return METHODS[config.method.name](config, network, Workers())
+    return method_class(config.method)(config, network, Workers())
 
 
 def batch_for(config: RunConfig, draws: int) -> Batch:

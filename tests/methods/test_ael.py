@@ -15,12 +15,12 @@ from torch import Tensor
 from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.data.augment import normalise
-from fpl.data.batches import Batch, Partner, PasteRequest
+from fpl.data.batches import Batch, Labeled, PasteRequest
 from fpl.losses import fuzzy_positive_loss
-from fpl.methods import Clock
-from fpl.methods.ael import Ael
-from fpl.methods.ael_bank import class_confidence
-from fpl.methods.ael_mix import pixel_weights
+from fpl.methods.ael.bank import class_confidence
+from fpl.methods.ael.method import Ael
+from fpl.methods.ael.mix import pixel_weights
+from fpl.methods.base import Clock
 from fpl.train.runtime import autocast
 from tests.methods.support import CLOCK, batch_for, build
 
@@ -60,12 +60,12 @@ def batch_of(config: RunConfig, *, partner: bool = False) -> Batch:
     batch.unlabeled[0].index = torch.arange(config.data.unlabeled_batch)
     if partner:
         other = batch_for(config, 1)
-        batch.partner = Partner(other.image.flip(0) + 5, other.label.flip(0), other.valid)
+        batch.partner = Labeled(other.image.flip(0) + 5, other.label.flip(0), other.valid)
     return batch
 
 
 def all_random_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fpl.methods.ael.component_box", lambda *_: None)
+    monkeypatch.setattr("fpl.methods.ael.method.component_box", lambda *_: None)
 
 
 def mixed_by_hand(method: Ael, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -110,8 +110,8 @@ def test_a_step_by_hand(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None
     student, teacher = copy.deepcopy(method.network), copy.deepcopy(method.teacher)
     found = method.losses(batch, CLOCK)
 
-    features = student.features(batch.image)
-    labeled = student.classify(student.embed(features), config.data.crop)
+    features = student.encode(batch.image)
+    labeled = student.classify(student.decode(features), config.data.crop)
     auxiliary = student.classify_auxiliary(features, config.data.crop)
     supervised = F.cross_entropy(labeled, batch.label, ignore_index=255)
     supervised = supervised + 0.4 * F.cross_entropy(auxiliary, batch.label, ignore_index=255)
@@ -137,8 +137,8 @@ def test_pasted_images_are_what_is_trained_on(run_file: Path, monkeypatch: pytes
     assert 0 < (label != batch.label).float().mean() < 1
     student, teacher = copy.deepcopy(method.network), copy.deepcopy(method.teacher)
     found = method.losses(batch, CLOCK)
-    features = student.features(image)
-    labeled = student.classify(student.embed(features), config.data.crop)
+    features = student.encode(image)
+    labeled = student.classify(student.decode(features), config.data.crop)
     auxiliary = student.classify_auxiliary(features, config.data.crop)
     supervised = F.cross_entropy(labeled, label, ignore_index=255)
     supervised = supervised + 0.4 * F.cross_entropy(auxiliary, label, ignore_index=255)
@@ -152,9 +152,9 @@ def test_pasted_images_are_what_is_trained_on(run_file: Path, monkeypatch: pytes
 
 def test_the_loader_is_asked_for_what_the_options_say(run_file: Path) -> None:
     options = ["method.paste_probability=0.3", "method.paste_scales=[0.2,1.5]", "method.paste_partner=same"]
-    assert ael(run_file, *options)[1].paste == PasteRequest(0.3, (0.2, 1.5), "same")
-    assert ael(run_file)[1].paste == PasteRequest(0.5, (0.1, 2.0), "other")
-    assert ael(run_file, "method.copy_paste=false")[1].paste is None
+    assert ael(run_file, *options)[1].request.paste == PasteRequest(0.3, (0.2, 1.5), "same")
+    assert ael(run_file)[1].request.paste == PasteRequest(0.5, (0.1, 2.0), "other")
+    assert ael(run_file, "method.copy_paste=false")[1].request.paste is None
 
 
 def test_options_reach_what_they_name(run_file: Path) -> None:
@@ -190,8 +190,8 @@ def test_a_component_below_the_area_leaves_a_random_box(run_file: Path) -> None:
         for slot, (chosen, _) in enumerate(wanted):
             teacher[2 * slot + 1, (chosen + 1) % 19] = 1.0
             teacher[2 * slot + 1, chosen, 10:20, 5:15] = 2.0
-        mixed, _, _ = method._mix(first, second, wanted, teacher)
-        boxes[area] = (mixed == second.image).all(1).float().mean((1, 2))
+        mixed, _ = method._mix(first, second, wanted, teacher)
+        boxes[area] = (mixed.image == second.image).all(1).float().mean((1, 2))
     torch.testing.assert_close(boxes[0.05], torch.full((4,), 100 / 1600))
     assert bool((boxes[0.07] > 0.4).all())
 
@@ -305,10 +305,10 @@ def test_a_component_of_the_chosen_class_is_cut(run_file: Path) -> None:
     for slot, (chosen, _) in enumerate(wanted):
         teacher[2 * slot + 1, (chosen + 1) % 19] = 1.0
         teacher[2 * slot + 1, chosen, 10:20, 5:15] = 2.0
-    mixed, logits, _ = method._mix(first, second, wanted, teacher)
+    mixed, logits = method._mix(first, second, wanted, teacher)
     inside = torch.zeros(40, 40, dtype=torch.bool)
     inside[10:20, 5:15] = True
-    assert torch.equal(mixed, torch.where(inside, second.image, first.image))
+    assert torch.equal(mixed.image, torch.where(inside, second.image, first.image))
     assert torch.equal(logits, torch.where(inside, teacher[1::2], teacher[::2]))
     held: dict[int, set[int]] = {}
     for slot, ((chosen, _), index) in enumerate(zip(wanted, second.index.tolist(), strict=True)):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fpl.methods.ael_bank import ConfidenceBank, ImageBank, class_confidence
+from fpl.methods.ael.bank import ConfidenceBank, ImageBank, class_confidence
 from fpl.train.runtime import Workers
 
 

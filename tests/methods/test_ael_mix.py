@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fpl.methods.ael_mix import Box, box_mask, component_box, copy_paste, pixel_weights, random_box
+from fpl.methods.ael.mix import Box, box_mask, component_box, copy_paste, pixel_weights, random_box
 
 # Two components: an L of 4 pixels that hangs together at a corner alone, and a single pixel.
 MASK = np.array(

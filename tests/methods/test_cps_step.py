@@ -42,7 +42,7 @@ def reference(method: Method, batch: Batch, loss: PixelLoss, stride: int) -> Ten
 
     def logits(index: int, image: Tensor) -> Tensor:
         network = both[index]
-        small = network.classifier(network.embed(network.features(image)))
+        small = network.classifier(network.decode(network.encode(image)))
         return F.interpolate(small, size=(size, size), mode="bilinear", align_corners=True)
 
     def supervised(found: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def test_losses_and_gradients_are_those_of_enlarged_logits(
     config = load_config(run_file, overrides=[*keys, *more])
     method = build(config).to(dtype)
     other = copy.deepcopy(method)
-    batch = batch_for(config, method.draws)
+    batch = batch_for(config, method.request.draws)
     batch = double(batch) if dtype is torch.float64 else batch
     loss = copy.deepcopy(method.pixel_loss)
     found = method.losses(batch, CLOCK)

@@ -9,27 +9,21 @@ import pytest
 import torch
 
 from fpl.config.compose import load_config
-from fpl.config.methods import MethodConfig
-from fpl.config.schema import LossConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import LossConfig
 from fpl.data.augment import cutmix_masks
 from fpl.losses import cross_entropy, fuzzy_positive_loss
-from fpl.methods import METHODS
 from fpl.train.runtime import autocast
 from tests.methods.support import CLOCK, batch_for, build
 
 
 def losses(config: RunConfig) -> Any:
     method = build(config)
-    return method.losses(batch_for(config, method.draws), CLOCK)
+    return method.losses(batch_for(config, method.request.draws), CLOCK)
 
 
 def choices(field: str) -> tuple[Any, ...]:
     return get_args(LossConfig.model_fields[field].annotation)
-
-
-def test_registry_and_configuration_name_the_same_methods() -> None:
-    sections = get_args(get_args(MethodConfig)[0])
-    assert {get_args(section.model_fields["name"].annotation)[0] for section in sections} == set(METHODS)
 
 
 @pytest.mark.parametrize(("cutmix", "on_labeled"), [("true", "false"), ("false", "true"), ("false", "false")])
@@ -51,7 +45,7 @@ def test_supervised_has_no_unsupervised_term(run_file: Path) -> None:
 def test_every_pixel_loss_trains_both_networks(run_file: Path, kind: str) -> None:
     config = load_config(run_file, overrides=[f"loss.kind={kind}"])
     method = build(config)
-    losses = method.losses(batch_for(config, method.draws), CLOCK)
+    losses = method.losses(batch_for(config, method.request.draws), CLOCK)
     losses.objectives["main"].backward()
     for parameter in method.parameters():
         assert parameter.grad is not None and bool(parameter.grad.isfinite().all())
@@ -62,7 +56,7 @@ def test_every_parameter_learns_under_bf16(run_file: Path, cutmix: str) -> None:
     config = load_config(run_file, overrides=["train.precision=bf16", f"method.cutmix={cutmix}", "loss.kind=fpl"])
     method = build(config)
     with autocast(config.train, torch.device("cpu")):
-        found = method.losses(batch_for(config, method.draws), CLOCK)
+        found = method.losses(batch_for(config, method.request.draws), CLOCK)
     parameters = list(method.parameters())
     found.objectives["main"].backward(inputs=parameters)
     for parameter in parameters:

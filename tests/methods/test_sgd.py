@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fpl.config.compose import load_config
-from fpl.config.schema import OptimConfig
-from fpl.methods.base import sgd
+from fpl.config.sections import OptimConfig
+from fpl.methods.optimizers import sgd
 from fpl.models import SegmentationNetwork, build_network
 
 OPTIM = OptimConfig(lr=0.1, momentum=0.9, weight_decay=0.01, head_lr_multiplier=10.0)

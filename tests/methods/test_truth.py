@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fpl.config.compose import load_config
-from fpl.methods.ael import Ael
+from fpl.methods.ael.method import Ael
 from tests.methods.support import CLOCK, batch_for, build
 
 AEL = ["method.name=ael", "method.weight=1", "data.groups=2", "model.network=ael"]
@@ -66,7 +66,7 @@ class Watch:
 def test_cps(run_file: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], seen: list[int], kind: str) -> None:
     config = load_config(run_file, overrides=[*overrides, f"loss.kind={kind}", "loss.stride=2"])
     method = build(config)
-    batch = batch_for(config, method.draws)
+    batch = batch_for(config, method.request.draws)
     batch.image[:, 0] = batch.label
     for draw in batch.unlabeled:
         draw.truth = torch.randint(0, 19, draw.valid.shape, generator=torch.Generator().manual_seed(5)).to(torch.uint8)

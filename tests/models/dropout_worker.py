@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models import build_network
 from fpl.models.dropout import GlobalDropout2d, global_uniform
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models import build_network
 from fpl.models.norm import CrossProcessBatchNorm2d
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models import build_network
 from fpl.models.dropout import GlobalDropout2d, global_uniform
 from tests.models.two_processes import run_two

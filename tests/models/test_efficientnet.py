@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.errors import FplError
 from fpl.models import build_network, load_pretrained, pretrained
 from fpl.models.efficientnet import BLOCKS_PER_STAGE, timm_name
@@ -24,13 +24,13 @@ def no_weights_folder(monkeypatch):
 def test_efficientnet_feature_shapes():
     pytest.importorskip("timm")
     network = build_network(ModelConfig(backbone="efficientnet_lite0", pretrained="none"), 11)
-    low, middle, high = network.features(torch.randn(2, 3, 96, 128))
+    low, middle, high = network.encode(torch.randn(2, 3, 96, 128))
     assert (low.shape, middle.shape, high.shape) == ((2, 24, 24, 32), (2, 112, 6, 8), (2, 320, 6, 8))
     trunk = network.eval().backbone.trunk
     with torch.no_grad():
         image = torch.randn(1, 3, 64, 64)
-        before_last_stages = network.features(image).middle
-        assert torch.equal(trunk.blocks[6](trunk.blocks[5](before_last_stages)), network.features(image).high)
+        before_last_stages = network.encode(image).middle
+        assert torch.equal(trunk.blocks[6](trunk.blocks[5](before_last_stages)), network.encode(image).high)
     assert sum(p.numel() for p in network.backbone_parameters()) == 2_958_848
     assert network(torch.randn(2, 3, 37, 53)).shape == (2, 11, 37, 53)
 
@@ -60,8 +60,8 @@ def test_efficientnet_package_loads_completely():
     assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
     image = torch.linspace(-2, 2, 3 * 64 * 64).reshape(1, 3, 64, 64)
     with torch.no_grad():
-        low, _, high = network.eval().features(image)
-        again = network.features(image).high
+        low, _, high = network.eval().encode(image)
+        again = network.encode(image).high
     assert high.isfinite().all()
     assert low.abs().sum() > 0
     assert high.abs().sum() > 0

@@ -12,7 +12,7 @@ from fpl.models.initial import initialize
 
 META = """
 import sys, torch
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models import build_network
 with torch.device("meta"):
     network = build_network(ModelConfig(backbone="tiny", pretrained="none"), 2)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models import SegmentationNetwork, build_network
 from fpl.models.network import resize
 
@@ -50,14 +50,14 @@ def test_backbone_and_head_parameters_are_disjoint_and_complete():
 def test_resnet_feature_shapes():
     network = shapes_only("resnet50", 19)
     backbone = network.backbone
-    features = network.features(torch.empty(2, 3, 128, 128, device="meta"))
+    features = network.encode(torch.empty(2, 3, 128, 128, device="meta"))
     low, middle, high = features
     assert low.shape == (2, 256, 32, 32)
     assert high.shape == (2, 2048, 8, 8)
     second = backbone.layer2(low)
     assert second.shape == (2, 512, 16, 16)
     assert middle.shape == backbone.layer3(second).shape == (2, 1024, 8, 8)
-    assert network.embed(features).shape == (2, 256, 32, 32)
+    assert network.decode(features).shape == (2, 256, 32, 32)
 
 
 @pytest.mark.parametrize("backbone", ["resnet50", "resnet101"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models import SegmentationNetwork, build_network, load_pretrained
 from fpl.models.deeplab_ael import AelDeepLab, ConcatenatedPyramid
 from fpl.models.dropout import GlobalDropout2d
@@ -59,11 +59,11 @@ def test_parameter_counts_are_those_of_the_released_network(backbone, num_classe
 )
 def test_resnet_has_output_stride_8_and_pools_upwards(size, low, high):
     network = shapes_only("resnet50", 19)
-    features = network.features(torch.empty(2, 3, *size, device="meta"))
+    features = network.encode(torch.empty(2, 3, *size, device="meta"))
     assert features.low.shape == (2, 256, *low)
     assert features.middle.shape == (2, 1024, *high)
     assert features.high.shape == (2, 2048, *high)
-    assert network.embed(features).shape == (2, 256, *low)
+    assert network.decode(features).shape == (2, 256, *low)
     assert network.classify_auxiliary(features, size).shape == (2, 19, *size)
     assert network(torch.empty(2, 3, *size, device="meta")).shape == (2, 19, *size)
 
@@ -161,13 +161,13 @@ def test_embedding_and_auxiliary_by_hand():
     torch.manual_seed(0)
     network = build_network(TINY, 5).eval()
     image = torch.randn(1, 3, 40, 49)
-    features = network.features(image)
+    features = network.encode(image)
     assert torch.equal(network.backbone.context(features.middle), features.high)
     coarse = network.reduce(network.pyramid(features.high))
     enlarged = nn.functional.interpolate(coarse, size=(10, 13), mode="bilinear", align_corners=True)
     fused = torch.cat([network.low_level(features.low), enlarged], 1)
     expected = network.classifier(network.decoder(fused))
-    torch.testing.assert_close(network.classify(network.embed(features), (10, 13)), expected)
+    torch.testing.assert_close(network.classify(network.decode(features), (10, 13)), expected)
     small = network.auxiliary(features.middle)
     assert small.shape == (1, 5, 5, 7)
     assert torch.equal(network.classify_auxiliary(features, (5, 7)), small)
@@ -181,8 +181,8 @@ def test_small_networks_train_all_parameters_at_odd_sizes(backbone):
         pytest.importorskip("timm")
     torch.manual_seed(0)
     network = build_network(ModelConfig(backbone=backbone, **SMALL), 7)
-    features = network.features(torch.randn(2, 3, 37, 53))
-    logits = network.classify(network.embed(features), (37, 53))
+    features = network.encode(torch.randn(2, 3, 37, 53))
+    logits = network.classify(network.decode(features), (37, 53))
     auxiliary = network.classify_auxiliary(features, (37, 53))
     assert logits.shape == auxiliary.shape == (2, 7, 37, 53)
     (logits.square().mean() + auxiliary.square().mean()).backward()
@@ -204,4 +204,4 @@ def test_the_cps_network_has_no_auxiliary_head():
     network = build_network(ModelConfig(backbone="tiny", pretrained="none"), 5)
     assert network.auxiliary is None
     with pytest.raises(AssertionError, match="no auxiliary head"):
-        network.classify_auxiliary(network.features(torch.randn(2, 3, 33, 33)), (33, 33))
+        network.classify_auxiliary(network.encode(torch.randn(2, 3, 33, 33)), (33, 33))

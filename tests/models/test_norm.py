@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision.ops import FrozenBatchNorm2d
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models import build_network, norm_layer
 from fpl.models.norm import CrossProcessBatchNorm2d
 from tests.models.two_processes import run_two

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.config.weights import tiny_file_name
 from fpl.errors import FplError
 from fpl.models import SegmentationNetwork, build_network, load_pretrained, pretrained

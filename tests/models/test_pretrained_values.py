@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fpl.config.schema import ModelConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import ModelConfig
 from fpl.config.weights import tiny_file_name
 from fpl.errors import FplError
 from fpl.models import build_network, load_pretrained, pretrained

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.models import SegmentationNetwork, build_network
 from fpl.models.dropout import GlobalDropout2d
 from fpl.models.sub_batches import prepare_sub_batches, sub_batches

@@ -41,6 +41,7 @@ MAIN = r"""
 [about]
 order = 1
 [table]
+recipe = "cps"
 name = "main"
 number = "1"
 caption = "Street scenes & 100 % of_them | made up"
@@ -107,6 +108,7 @@ AGAIN = """
 [about]
 order = 2
 [table]
+recipe = "cps"
 name = "again"
 number = "A4"
 caption = "The same runs in another table"
@@ -133,6 +135,7 @@ SETTINGS = """
 [about]
 order = 3
 [table]
+recipe = "cps"
 name = "settings"
 number = "A1"
 caption = "T"
@@ -158,6 +161,7 @@ SPEED = """
 [about]
 order = 4
 [table]
+recipe = "cps"
 name = "speed"
 number = "A6"
 caption = "Seconds per epoch"

@@ -20,6 +20,7 @@ CURVE = """
 [about]
 order = 5
 [table]
+recipe = "cps"
 name = "curve"
 number = "5"
 caption = "T by labels"

@@ -35,8 +35,8 @@ cells = "main.fpl_cps.small_*"
 name = "impure"
 says = "Impurity stays above 10 %."
 source = "section 1"
-check = "bounded"
-options = { quantity = "impurity", side = "above", bound = 10.0, window = "all" }
+check = "compare"
+options = { quantity = "impurity", side = ">", to = 10.0 }
 """
 
 BARS = """

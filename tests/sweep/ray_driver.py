@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fpl.config.compose import load_config
 from fpl.store.write import run_path
-from fpl.sweep.cluster import Slots
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import JobResult
 from fpl.sweep.launch.tune_driver import run_on_ray
 from fpl.sweep.places import Places
@@ -36,7 +36,7 @@ def main() -> None:
     jobs = [job_of(load_config(run_file), places, seed=seed, steps=steps) for seed in range(runs)]
     left = [job for job in jobs if not run_path(out, job.run_id).exists()]
     with ray_session(None, cpus=1) as cluster:
-        run_on_ray(left, Slots("inline"), cluster, Printer())
+        run_on_ray(left, Execution(), cluster, Printer())
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from fpl.config.schema import RunConfig
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import prepare
@@ -27,7 +28,7 @@ def job_of(config: RunConfig, places: Places, *, seed: int = 0, steps: int = 6, 
     tree["train"] |= {"steps": steps, "evaluate_every": 3}
     tree["optim"]["lr"] = lr
     prepared = prepare(RunConfig.model_validate(tree), places)
-    return Job.of(prepared.config, prepared.run_id, places, device="cpu", checkpoint_every=2, log_every=1)
+    return Job.of(prepared.config, places, Execution(checkpoint_every=2, log_every=1), device="cpu")
 
 
 def at(job: Job, out: Path) -> Job:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fpl.config.identity import run_id
 from fpl.config.schema import RunConfig
 from fpl.config.search import Value
 from fpl.config.study import Study, load_studies
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job
 from fpl.sweep.places import Places
 from tests.conftest import RUN
 
 TABLE = """
 [table]
+recipe = "cps"
 name = "small"
 number = "1"
 caption = "Two settings."
@@ -103,4 +104,4 @@ class Jobs:
         tree = config.model_dump(mode="json")
         tree["data"]["split"] |= {"labeled": "0" * 16, "unlabeled": "1" * 16}
         pinned = RunConfig.model_validate(tree)
-        return Job.of(pinned, run_id(pinned), self.places)
+        return Job.of(pinned, self.places, Execution())

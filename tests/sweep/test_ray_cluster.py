@@ -15,7 +15,8 @@ import pytest
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import Results
-from fpl.sweep.cluster import Cluster, Node, Slots, absolute, runs_at_once
+from fpl.sweep.cluster import Cluster, Node, absolute, runs_at_once
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import JobResult
 from fpl.sweep.launch import tune_driver
 from fpl.sweep.launch.mailbox import Ended, Entered, Mailbox, Report
@@ -30,40 +31,40 @@ def node(cpus: float, gpus: float = 0) -> Node:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "slots", "expected"),
+    ("nodes", "execution", "expected"),
     [
-        ([node(2)], Slots("inline"), 2),
-        ([node(2)], Slots("gang", workers=2), 1),
-        ([node(3), node(3)], Slots("gang", workers=2), 3),
-        ([node(3), node(3)], Slots("gang", workers=2, cpus_per_worker=2), 1),
-        ([node(16, 1), node(64, 4)], Slots("inline", cpus_per_worker=8, gpus_per_worker=1), 5),
-        ([node(16, 1)], Slots("inline", cpus_per_worker=1, gpus_per_worker=0.2), 5),
-        ([node(1)], Slots("inline", cpus_per_worker=0.1), 10),
-        ([node(2), node(1)], Slots("gang", workers=4, cpus_per_worker=0), 2),  # beside others: one a node
+        ([node(2)], Execution(), 2),
+        ([node(2)], Execution(launcher="gang", workers=2), 1),
+        ([node(3), node(3)], Execution(launcher="gang", workers=2), 3),
+        ([node(3), node(3)], Execution(launcher="gang", workers=2, cpus_per_worker=2), 1),
+        ([node(16, 1), node(64, 4)], Execution(cpus_per_worker=8, gpus_per_worker=1), 5),
+        ([node(16, 1)], Execution(cpus_per_worker=1, gpus_per_worker=0.2), 5),
+        ([node(1)], Execution(cpus_per_worker=0.1), 10),
+        ([node(2), node(1)], Execution(launcher="gang", workers=4, cpus_per_worker=0), 2),  # beside others: one a node
     ],
 )
-def test_as_many_runs_at_once_as_there_is_room_for(nodes: list[Node], slots: Slots, expected: int) -> None:
-    assert runs_at_once(nodes, slots) == expected
+def test_as_many_runs_at_once_as_there_is_room_for(nodes: list[Node], execution: Execution, expected: int) -> None:
+    assert runs_at_once(nodes, execution) == expected
 
 
 @pytest.mark.parametrize(
-    ("nodes", "slots", "message"),
+    ("nodes", "execution", "message"),
     [
         (
             [node(1), node(1)],
-            Slots("inline", cpus_per_worker=2),
+            Execution(cpus_per_worker=2),
             r"asked for 1 worker with 2 CPUs and 0 GPUs; available: 2 CPUs, 0 GPUs on 2 nodes, room for 0 such workers",
         ),
         (
             [node(8, 3)],
-            Slots("train", workers=4, gpus_per_worker=1),
+            Execution(launcher="train", workers=4, gpus_per_worker=1),
             r"asked for 4 workers with 1 CPU and 1 GPU each; available: 8 CPUs, 3 GPUs on 1 node, room for 3 such",
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_there_is(nodes: list[Node], slots: Slots, message: str) -> None:
+def test_what_does_not_fit_is_refused_with_what_there_is(nodes: list[Node], execution: Execution, message: str) -> None:
     with pytest.raises(FplError, match=message):
-        runs_at_once(nodes, slots)
+        runs_at_once(nodes, execution)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +77,9 @@ def test_what_does_not_fit_is_refused_with_what_there_is(nodes: list[Node], slot
         ({"launcher": "gang", "workers": 2, "gpus_per_worker": 0.5}, r"0.5 GPUs for each of 2 workers"),
     ],
 )
-def test_senseless_slots_are_refused(arguments: dict[str, object], message: str) -> None:
+def test_a_senseless_execution_is_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(FplError, match=message):
-        Slots(**arguments)  # type: ignore[arg-type]
+        Execution(**arguments)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -243,7 +244,7 @@ def test_a_run_whose_process_dies_too_often_is_recorded_and_one_that_may_go_on_i
 
     jobs = [job_of(config, places, seed=seed) for seed in range(2)]
     watcher = Recorder()
-    events = TrialEvents(Slots("inline"), Cluster(shared=False), watcher, places, max_failures=2)
+    events = TrialEvents(Execution(max_failures=2), Cluster(shared=False), watcher, places)
     events.jobs = jobs
     (tmp_path / "error.pkl").write_bytes(pickle.dumps(ActorDiedError()))
     doomed, unlucky = trial(0, tmp_path / "error.pkl"), trial(1)
@@ -272,7 +273,7 @@ def test_long_silence_is_noted_with_what_is_free(
     monkeypatch.setattr(driver.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(Cluster, "nodes", [node(2)])
     watcher, job = Recorder(), job_of(config, places)
-    events = driver.TrialEvents(Slots("inline", cpus_per_worker=2), Cluster(shared=False), watcher, places, 2)
+    events = driver.TrialEvents(Execution(cpus_per_worker=2), Cluster(shared=False), watcher, places)
     events.jobs = [job]
     known = trial(0, status=status)
     for silent in (0.5, 1.01, 1.5, 2.0, 2.03, 4.0):  # told after the patience, and when it has become twice as long
@@ -295,9 +296,9 @@ class Batches:
         self.begun = threading.Event()
 
     def __call__(
-        self, jobs: list[str], slots: Slots, cluster: None, watcher: Recorder, **limits: Any
+        self, jobs: list[str], execution: Execution, cluster: None, watcher: Recorder, **more: Any
     ) -> dict[str, str]:
-        assert limits.pop("max_failures") == 7
+        assert more.pop("scheduler") is None
         for _ in range(50):
             watcher.started(jobs[0])
         if jobs == ["other"]:
@@ -307,7 +308,7 @@ class Batches:
             return {"other": "done"}
         self.begun.set()
         if self.own is not None:
-            assert limits["over"].wait(30)
+            assert more["over"].wait(30)
             self.told.append(jobs[0])
             raise KeyboardInterrupt
         if self.ends is not None:
@@ -317,8 +318,8 @@ class Batches:
 
 def side_by_side(monkeypatch: pytest.MonkeyPatch, batches: Batches) -> dict[str, Any]:
     monkeypatch.setattr(tune_driver, "run_on_ray", batches)
-    both = [(["other"], Slots("inline")), (["gang"], Slots("gang", 2, 0))]
-    return tune_driver.run_side_by_side(both, None, Recorder(), max_failures=7)  # type: ignore[arg-type, return-value]
+    both = [(["other"], Execution()), (["gang"], Execution(launcher="gang", workers=2, cpus_per_worker=0))]
+    return tune_driver.run_side_by_side(both, None, Recorder(), scheduler=None)  # type: ignore[arg-type, return-value]
 
 
 def test_batches_side_by_side_give_the_results_of_both(monkeypatch: pytest.MonkeyPatch) -> None:

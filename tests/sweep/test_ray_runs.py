@@ -19,7 +19,8 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 import fpl
 from fpl.config.compose import load_config
 from fpl.errors import FplError
-from fpl.sweep.cluster import Cluster, Slots
+from fpl.sweep.cluster import Cluster
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, run_job
 from fpl.sweep.job import finished as finished_job
 from fpl.sweep.launch.tune_driver import run_on_ray, run_side_by_side
@@ -104,7 +105,7 @@ def inline(
     make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path_factory.mktemp("inline")))
     jobs = [make(seed=1, lr=1e6), make(seed=0), make(seed=3)]
     watcher, scheduler = Recorder(), StopAtFirstReport(index=2)
-    results = run_on_ray(jobs, Slots("inline"), machines.cluster, watcher, concurrency=1, scheduler=scheduler)
+    results = run_on_ray(jobs, Execution(concurrency=1), machines.cluster, watcher, scheduler=scheduler)
     return Finished(jobs[1], jobs[0], jobs[2], None, results, watcher, all_cpus_free())
 
 
@@ -122,7 +123,7 @@ def gang(machines: Machines, data_places: Places, run_file: Path, tmp_path_facto
             threading.Timer(0.2, kill, [pids[:1]]).start()
 
     watcher, scheduler = Recorder(strike), StopAtFirstReport(index=3)
-    results = run_on_ray(jobs, Slots("gang", 2), machines.cluster, watcher, scheduler=scheduler)
+    results = run_on_ray(jobs, Execution(launcher="gang", workers=2), machines.cluster, watcher, scheduler=scheduler)
     return Finished(jobs[2], jobs[1], jobs[3], jobs[0], results, watcher, all_cpus_free())
 
 
@@ -190,7 +191,7 @@ def test_fresh_workers_give_the_same_and_free_everything(
     machines: Machines, data_places: Places, run_file: Path, tmp_path: Path
 ) -> None:
     job = job_of(load_config(run_file), places_in(data_places, tmp_path / "train"))
-    results = run_on_ray([job], Slots("train", workers=1), machines.cluster, Recorder())
+    results = run_on_ray([job], Execution(launcher="train"), machines.cluster, Recorder())
     assert results[job.run_id].status == "done"
     assert all_cpus_free()
     alone = at(job, tmp_path / "alone")
@@ -223,7 +224,7 @@ def test_a_gang_without_cpus_is_at_work_beside_runs_that_hold_them_all(
 ) -> None:
     make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path / "beside"))
     others, gang = [make(seed=0), make(seed=1)], make(seed=2)
-    batches = [(others, Slots("inline")), ([gang], Slots("gang", workers=2, cpus_per_worker=0))]
+    batches = [(others, Execution()), ([gang], Execution(launcher="gang", workers=2, cpus_per_worker=0))]
     results = run_side_by_side(batches, machines.cluster, watcher := Recorder(), scheduler=AfterTheGang())
     every = {gang.run_id, *(job.run_id for job in others)}
     assert {run_id: result.status for run_id, result in results.items()} == dict.fromkeys(every, "done")
@@ -251,7 +252,7 @@ def test_a_killed_driver_is_called_again_and_does_what_is_left(
     driver.wait()
     assert [path.stem for path in places.out.glob("runs/*.parquet")] == [jobs[0].run_id]
     # The processes of its own Ray may still hold on to the second run for a moment.
-    results = run_on_ray(jobs, Slots("inline"), machines.cluster, Recorder())
+    results = run_on_ray(jobs, Execution(), machines.cluster, Recorder())
     assert [results[job.run_id].status for job in jobs] == ["done"] * 3
     assert "continuing" not in jobs[0].log.read_text() and "is done" in jobs[0].log.read_text()
     assert "continuing at step" in jobs[1].log.read_text()
@@ -262,7 +263,7 @@ def test_a_killed_driver_is_called_again_and_does_what_is_left(
 
 def test_more_than_there_is_is_refused_at_once(machines: Machines, data_places: Places, run_file: Path) -> None:
     job = job_of(load_config(run_file), data_places)
-    asked = Slots("gang", workers=3, cpus_per_worker=2, gpus_per_worker=1)
+    asked = Execution(launcher="gang", workers=3, cpus_per_worker=2, gpus_per_worker=1)
     recorder = Recorder()
     with pytest.raises(FplError) as refused:
         run_on_ray([job], asked, machines.cluster, recorder)
@@ -286,7 +287,7 @@ def test_the_runs_of_a_lost_node_end_on_another(
 
     struck, watcher = threading.Lock(), Recorder(strike)
     # One run a node: each has two CPUs.
-    results = run_on_ray(jobs, Slots("inline", cpus_per_worker=2), machines.cluster, watcher)
+    results = run_on_ray(jobs, Execution(cpus_per_worker=2), machines.cluster, watcher)
     assert [results[job.run_id].status for job in jobs] == ["done", "done"]
     assert len(watcher.starts) == 3
     (note,) = watcher.notes

@@ -117,7 +117,7 @@ def test_success_takes_the_failure_off_the_record(config: RunConfig, places: Pla
 def test_a_worker_that_sees_other_data_refuses(config: RunConfig, places: Places) -> None:
     pinned, *_ = pin(config, places)
     other = changed(config, loss={"threshold": 0.8})
-    job = Job.of(other, run_id(pinned), places)
+    job = Job(run_id(pinned), other.model_dump(mode="json"), places, Execution())
     result = run_job(job)
     assert result.status == "failed" and "planned as" in result.reason
     assert not run_path(places.out, run_id(pinned)).exists()
@@ -213,3 +213,6 @@ def test_workers_where_runs_have_one_process_are_refused() -> None:
     with pytest.raises(FplError, match="--local"):
         Execution.of_scale({"launcher": "train"}, workers=3, local=True)
     assert Execution.of_scale({}, workers=3, launcher="gang").workers == 3
+    # What the scale has for its own launcher is no wish.
+    assert Execution.of_scale({"launcher": "train", "workers": 8}, launcher="inline").workers == 1
+    assert Execution.of_scale({"launcher": "train", "workers": 8, "cpus_per_worker": 0}, local=True).workers == 1

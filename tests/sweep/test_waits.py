@@ -68,7 +68,7 @@ def test_a_trial_without_its_mailbox_is_not_used_again(monkeypatch: pytest.Monke
 def test_a_thread_that_ends_without_a_word_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inline, "LOOK", 0.01)
     trial = InlineTrial.__new__(InlineTrial)
-    trial.slots = SimpleNamespace(gpus_per_worker=1)  # type: ignore[assignment]
+    trial.execution = SimpleNamespace(gpus_per_worker=1)  # type: ignore[assignment]
     trial._over = False
     monkeypatch.setattr(InlineTrial, "_carry_out", lambda self, job: time.sleep(0.05))
     trial.begin(SimpleNamespace(device="cpu", run_id="a run"))  # type: ignore[arg-type]

@@ -15,7 +15,8 @@ import torch
 import fpl
 from fpl.config.compose import load_config
 from fpl.config.identity import ARITHMETIC
-from fpl.config.schema import EvalConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import EvalConfig
 from fpl.sweep.places import Places
 from fpl.train.evaluate import evaluate
 from fpl.train.pretrain import pretrain_tiny

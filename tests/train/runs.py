@@ -14,7 +14,7 @@ from fpl.config.schema import RunConfig
 from fpl.sweep.local import run_local
 from fpl.sweep.places import Places
 from fpl.train.checkpoint import load
-from fpl.train.state import LoopOptions
+from fpl.train.options import LoopOptions
 
 OPTIONS = LoopOptions(checkpoint_every=2, log_every=1, threads=1)
 # The run of `run_file` as FPL+AEL, dropout, sampling and banks included.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,11 @@ import pytest
 import torch
 
 from fpl.config.compose import load_config
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.errors import FplError
 from fpl.models import build_network
+from fpl.models.backbone import Features
+from fpl.models.network import Details
 from fpl.sweep.places import Places
 from fpl.train.runtime import Workers, compile_networks
 from tests.train.runs import elsewhere, run, weights
@@ -71,3 +74,19 @@ def test_several_cpu_workers_are_refused(only_traced: list[int]) -> None:
     with pytest.raises(FplError, match="several CPU workers"):
         compile_networks([], torch.device("cpu"), Workers(0, 2))
     assert not only_traced
+
+
+def test_details_are_compiled_where_they_are_asked_for(only_traced: list[int]) -> None:
+    model = ModelConfig(backbone="tiny", pretrained="none", head_channels=8, low_level_channels=4, tiny_width=8)
+    torch.manual_seed(0)
+    network = build_network(model, 3)
+    plain = copy.deepcopy(network)
+    network.compile(dynamic=False)
+    image = torch.randn(2, 3, 40, 40)
+    found = network.details(image)
+    assert len(only_traced) == 1
+    expected = plain.details(image)
+    assert type(found) is Details and type(found.features) is Features
+    for one, other in ((found.fused, expected.fused), *zip(found.features, expected.features, strict=True)):
+        assert torch.equal(one, other)
+    assert torch.equal(found.embedding, expected.embedding) and torch.equal(found.logits, expected.logits)

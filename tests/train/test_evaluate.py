@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 import fpl
 import fpl.train.evaluate as evaluate_module
 from fpl.cli.main import app
-from fpl.config.schema import DataConfig, EvalConfig, ModelConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import DataConfig, EvalConfig, ModelConfig
 from fpl.data.augment import normalise
 from fpl.data.read import Images
 from fpl.data.spec import get_spec

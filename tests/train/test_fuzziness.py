@@ -115,7 +115,7 @@ def test_every_kind_of_loss_is_diagnosed() -> None:
     student, teacher = (torch.randn(2, 4, 5, 6, generator=generator) for _ in range(2))
     truth = torch.randint(0, 5, (2, 5, 6), generator=generator).to(torch.uint8)
     rows = {}
-    for kind in ("ce", "fpl", "soft", "mse"):
+    for kind in ("ce", "fpl", "soft", "mse", "mse_logits"):
         slot = PixelLoss(kind)
         slot.collect = slot.diagnose = True
         found = fuzziness_row(1, "12", slot(student, teacher, ground_truth=truth), Workers())

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fpl.config.schema import RunConfig
-from fpl.methods.cps import Cps
+from fpl.methods.cps.method import Cps
 from fpl.sweep.places import Places
 from fpl.train.logits import WatchedLogits
 from fpl.train.runtime import TrainingError, Workers

@@ -19,6 +19,7 @@ from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.losses import kernels
 from fpl.sweep import job, local
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, run_job
 from fpl.sweep.places import Places
 from fpl.train import checkpoint, loop
@@ -274,7 +275,6 @@ def test_each_step_file_keeps_the_best_that_it_knows(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_no_failure_of_a_run(config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     from fpl import files
-    from fpl.sweep.execution import Execution
 
     todo = Job.pinned(config, places, Execution(checkpoint_every=2))
 
@@ -299,7 +299,7 @@ def test_only_failures_of_a_run_are_recorded(
         raise error
 
     monkeypatch.setattr(job, "_run", fail)
-    result = run_job(Job.of(config, "a-run", places))
+    result = run_job(Job("a-run", config.model_dump(mode="json"), places, Execution()))
     own = isinstance(error, ValueError)
     assert result.status == ("failed" if own else "stopped") and result.reason
     assert bool(list(places.out.glob("failures/*"))) == own

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fpl.source
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.config.weights import tiny_file_name
 from fpl.data.textures import TEXTURE_CLASSES, TextureSource
 from fpl.errors import FplError

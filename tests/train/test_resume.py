@@ -15,14 +15,14 @@ from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch
 from fpl.errors import FplError
-from fpl.methods import Clock, Losses
-from fpl.methods.cps import Cps
+from fpl.methods.base import Clock, Losses
+from fpl.methods.cps.method import Cps
 from fpl.sweep import local
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import prepare
 from fpl.train.checkpoint import CheckpointFolder
+from fpl.train.options import LoopOptions
 from fpl.train.runtime import State, Verdict
-from fpl.train.state import LoopOptions
 from tests import warm
 from tests.train.runs import AEL, OPTIONS, KilledError, assert_equal_results, command, elsewhere, run
 
@@ -34,11 +34,31 @@ def test_two_runs_of_one_configuration_are_bit_equal(config: RunConfig, places: 
     assert_equal_results(places, other)
 
 
-@pytest.mark.parametrize(("stop_after", "method"), [(2, "cps"), (4, "cps"), (6, "cps"), (2, "ael"), (4, "ael")])
+@pytest.fixture(scope="module")
+def uninterrupted(
+    request: pytest.FixtureRequest, run_file: Path, data_places: Places, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RunConfig, LoopOptions, Places]:
+    """A run of a method that nothing stopped, and what it was given."""
+    config = load_config(run_file, overrides=AEL if request.param == "ael" else [])
+    # A checkpoint then falls between two rows of the history.
+    options = dataclasses.replace(OPTIONS, log_every=5, diagnose_every=5, examples=1)
+    places = dataclasses.replace(data_places, out=tmp_path_factory.mktemp("uninterrupted") / "out")
+    run(config, places, options)
+    return config, options, places
+
+
+@pytest.mark.parametrize(
+    ("stop_after", "uninterrupted"),
+    [(2, "cps"), (4, "cps"), (6, "cps"), (2, "ael"), (4, "ael")],
+    indirect=["uninterrupted"],
+)
 def test_resuming_from_every_checkpoint_is_exact(
-    run_file: Path, places: Places, monkeypatch: pytest.MonkeyPatch, stop_after: int, method: str
+    uninterrupted: tuple[RunConfig, LoopOptions, Places],
+    places: Places,
+    monkeypatch: pytest.MonkeyPatch,
+    stop_after: int,
 ) -> None:
-    config = load_config(run_file, overrides=AEL if method == "ael" else [])
+    config, options, whole = uninterrupted
     original = CheckpointFolder.save_step
 
     def save_and_die(self: CheckpointFolder, step: int, state: State) -> Path:
@@ -47,17 +67,13 @@ def test_resuming_from_every_checkpoint_is_exact(
             raise KilledError
         return path
 
-    uninterrupted = elsewhere(places, "uninterrupted")
-    # A checkpoint then falls between two rows of the history.
-    options = dataclasses.replace(OPTIONS, log_every=5, diagnose_every=5, examples=1)
-    run(config, uninterrupted, options)
     monkeypatch.setattr(CheckpointFolder, "save_step", save_and_die)
     with pytest.raises(KilledError):
         run(config, places, options)
     monkeypatch.setattr(CheckpointFolder, "save_step", original)
     torch.manual_seed(123)  # whatever the process did in between
     run(config, places, options)
-    assert_equal_results(places, uninterrupted)
+    assert_equal_results(places, whole)
 
 
 @pytest.mark.parametrize("method", ["cps", "ael"])

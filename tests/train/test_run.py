@@ -12,17 +12,18 @@ import pytest
 
 import fpl
 from fpl.config.compose import load_config
-from fpl.config.schema import OptimConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import OptimConfig
 from fpl.data.spec import get_spec
 from fpl.data.synthetic import draw_city
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError
+from fpl.methods.optimizers import OptimizerSpec
 from fpl.sweep import local
 from fpl.sweep.local import epochs
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import prepare
 from fpl.train.checkpoint import CheckpointFolder
-from fpl.train.loop import learning_rate
 from fpl.train.runtime import TrainingError
 from tests.train.runs import OPTIONS, run
 
@@ -87,9 +88,9 @@ def test_a_worker_that_ignores_its_settings_is_caught(
 
 def test_learning_rate_is_a_function_of_the_step() -> None:
     optim = OptimConfig(lr=0.02, poly_power=0.9)
-    assert learning_rate(optim, 0, 100) == 0.02
-    assert learning_rate(optim, 50, 100) == pytest.approx(0.02 * 0.5**0.9)
-    assert learning_rate(optim, 99, 100) == pytest.approx(0.02 * 0.01**0.9)
+    assert OptimizerSpec.of(optim).rate(0, 100) == 0.02
+    assert OptimizerSpec.of(optim).rate(50, 100) == pytest.approx(0.02 * 0.5**0.9)
+    assert OptimizerSpec.of(optim).rate(99, 100) == pytest.approx(0.02 * 0.01**0.9)
 
 
 def test_logged_rate_and_group_multiplier(run_file: Path, places: Places) -> None:

@@ -12,7 +12,8 @@ from torch import Tensor
 from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch
-from fpl.methods import Clock, Losses, Method
+from fpl.methods.base import Clock, Losses, Method
+from fpl.methods.optimizers import OptimizerSpec, Scheduled, make_optimizer
 from fpl.models import SegmentationNetwork, build_network
 from fpl.train.runtime import Workers
 from fpl.train.step import take_step
@@ -28,9 +29,10 @@ class TwoNetworks(Method):
         self.second = build_network(config.model, config.data.num_classes)
         self.seen: list[str] = []
 
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+    def optimizers(self) -> dict[str, Scheduled]:
+        spec = OptimizerSpec(0.1, schedule="constant", momentum=0.0)
         return {
-            name: torch.optim.SGD(network.parameters(), lr=0.1)
+            name: make_optimizer(spec, [network])
             for name, network in (("first", self.network), ("second", self.second))
         }
 

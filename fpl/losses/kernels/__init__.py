@@ -40,10 +40,10 @@ class Found(NamedTuple):
 @lru_cache(maxsize=1)
 def find_cpu() -> Found:
     """Build or load the CPU kernel, once per process."""
-    from fpl.losses.kernels import build, cpu
+    from fpl.losses.kernels import build, cpu, cpu_library
 
     try:
-        library = cpu.library()
+        library = cpu_library.library()
     except build.BuildError as error:
         return Found(None, str(error))
     return Found(cpu, library._name)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fpl.losses.kernels import available, chosen, contract
-from fpl.losses.kernels.cpu import KINDS, address, addressable, as_map, c_settings, describe, library, reference
+from fpl.losses.kernels.cpu_library import KINDS, address, addressable, as_map, c_settings, describe, library, reference
 
 # What one column of the kernel's result holds; the names of `fpl.losses.diagnostics.diagnose`.
 COLUMNS = (

@@ -1,4 +1,4 @@
-"""Fused loss on CPUs of low-resolution logits that are enlarged on the way; see ``contract.py`` and ``cpu.py``."""
+"""Fused loss on CPUs of low-resolution logits that are enlarged on the way; see ``contract.py``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fpl.losses.kernels import contract
 from fpl.losses.kernels.contract import SUMS, Pixels, Summed
-from fpl.losses.kernels.cpu import KINDS, CLogits, address, as_map, c_settings, library
+from fpl.losses.kernels.cpu_library import KINDS, CLogits, address, as_map, c_settings, library
 
 
 class CField(ctypes.Structure):

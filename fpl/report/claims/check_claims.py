@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape as escape_html
 from itertools import groupby
@@ -18,13 +18,13 @@ from fpl.errors import FplError
 from fpl.files import write_changed
 from fpl.report.claims import picture_checks as claim_pictures
 from fpl.report.claims import pixel_checks as claim_checks
-from fpl.report.claims import score_checks as claim_scores
+from fpl.report.claims import series_checks as claim_series
 from fpl.report.claims.measure import Outcome, State
 from fpl.report.figures.series import Source, find_series
 from fpl.report.spreadsheet import csv_bytes
 from fpl.report.tables.markdown import escape
 
-CHECKS: dict[str, Callable[..., Outcome]] = {**claim_checks.CHECKS, **claim_scores.CHECKS, **claim_pictures.CHECKS}
+CHECKS: dict[str, Callable[..., Outcome]] = {**claim_checks.CHECKS, **claim_series.CHECKS, **claim_pictures.CHECKS}
 # Option of any claim: cells that it is decided on, instead of the figure's.
 SERIES = "series"
 NAME = "claims"
@@ -141,17 +141,6 @@ def count_text(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def claims_text(verdicts: Sequence[Verdict]) -> str:
-    """The claims for a terminal, figure by figure, the count last."""
-    lines = []
-    for number, group in _figures(verdicts):
-        lines.append(number)
-        for verdict in group:
-            lines.append(f"  {verdict.mark} {verdict.word}: {verdict.says} ({verdict.source}) [{verdict.name}]")
-            lines.append(f"      {verdict.numbers}")
-    return "\n".join([*lines, count_text(verdicts)]) + "\n"
-
-
 def claims_html(verdicts: Sequence[Verdict]) -> str:
     """The claims of one figure as a list for a page; nothing for none."""
     items = [
@@ -166,7 +155,7 @@ def claims_html(verdicts: Sequence[Verdict]) -> str:
 def claims_markdown(verdicts: Sequence[Verdict]) -> str:
     """The claims as a Markdown list below the count, figure by figure, what the numbers are at the end."""
     parts = [f"{count_text(verdicts)}."]
-    for number, group in _figures(verdicts):
+    for number, group in groupby(verdicts, key=lambda verdict: verdict.number):
         items = [
             f"- {verdict.mark} **{verdict.word}**: {escape(verdict.says)} ({escape(verdict.source)}): "
             f"{escape(verdict.numbers)}"
@@ -200,8 +189,3 @@ def write_claims(folder: Path, verdicts: Sequence[Verdict], notes: Sequence[str]
     head = "".join(f"{escape(note)}\n\n" for note in notes)
     write_changed(folder / f"{NAME}.md", f"# Claims\n\n{head}{claims_markdown(verdicts)}".encode())
     write_changed(folder / f"{NAME}.csv", csv_bytes(claims_frame(verdicts)))
-
-
-def _figures(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, list[Verdict]]]:
-    for number, group in groupby(verdicts, key=lambda verdict: verdict.number):
-        yield number, list(group)

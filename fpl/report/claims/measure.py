@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,15 +11,10 @@ import pandas as pd
 
 from fpl.report.figures.quantities import QUANTITIES
 from fpl.report.figures.series import Found, Source
+from fpl.report.tables.numbers import plural
 
 State = Literal["holds", "does not hold", "not run"]
-Window = Literal["first quarter", "last quarter", "both quarters", "all"]
-WORDS: dict[Window, str] = {
-    "first quarter": "the first quarter of training",
-    "last quarter": "the last quarter of training",
-    "both quarters": "the first and the last quarter of training",
-    "all": "all of training",
-}
+Window = Literal["first quarter", "last quarter", "all"]
 
 
 @dataclass(frozen=True)
@@ -65,12 +60,12 @@ class Part:
     means: tuple[Mean, ...]
 
 
-def each(source: Source, window: Window, judge: Callable[[Found], Part | None], what: str = "") -> Outcome:
+def each(source: Source, windows: Sequence[Window], judge: Callable[[Found], Part | None], what: str = "") -> Outcome:
     """Judge every series of a figure by itself; the claim holds if it holds in all that have what it needs.
 
     Args:
         source: The figure's runs.
-        window: The part of training that is looked at.
+        windows: The parts of training that are looked at.
         judge: What one series says; None if its runs did not log what this needs.
         what: What the numbers are, if they do not say so.
     """
@@ -78,8 +73,7 @@ def each(source: Source, window: Window, judge: Callable[[Found], Part | None], 
     if not parts:
         return no_values(source)
     texts = [f"{item.label}: {part.text}" if len(parts) > 1 else part.text for item, part in parts]
-    means = [mean for _, part in parts for mean in part.means]
-    listed = "; ".join([*texts, amount(means, window)])
+    listed = "; ".join([*texts, amount([mean for _, part in parts for mean in part.means], *windows)])
     return decided(all(part.holds for _, part in parts), f"{what}: {listed}" if what else listed)
 
 
@@ -121,10 +115,14 @@ def mean_of(source: Source, item: Found, name: str, window: Window) -> Mean | No
     return mean_in(rows, name) if len(rows) else None
 
 
+def means_of(source: Source, item: Found, names: Sequence[str], window: Window) -> dict[str, Mean]:
+    """Means of those of some quantities that a run of the series logged there."""
+    return {name: mean for name in names if (mean := mean_of(source, item, name, window)) is not None}
+
+
 def mean_in(rows: pd.DataFrame, name: str) -> Mean:
     """Mean of a quantity over rows of `batches`, weighted by the pixels behind each."""
-    pixels = rows[f"{name} pixels"]
-    value = float((rows[name] * pixels).sum() / pixels.sum())
+    value = float(np.average(rows[name], weights=rows[f"{name} pixels"]))
     return Mean(value, frozenset(rows["step"]), frozenset(rows["run_id"]))
 
 
@@ -145,8 +143,7 @@ def batches(source: Source, item: Found, names: Sequence[str], window: Window) -
 
 def _inside(share: pd.Series, window: Window) -> pd.Series:
     """Which steps are in a part of training, from the share of it that is over."""
-    first, last = share <= 0.25, share > 0.75
-    return {"first quarter": first, "last quarter": last, "both quarters": first | last, "all": share >= 0}[window]
+    return {"first quarter": share <= 0.25, "last quarter": share > 0.75, "all": share >= 0}[window]
 
 
 def _values(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -165,17 +162,18 @@ def threshold_of(item: Found) -> float:
     return float(item.cell.configs[0].loss.threshold)
 
 
-def amount(means: Iterable[Mean], window: Window) -> str:
+def amount(means: Iterable[Mean], *windows: Window) -> str:
     """Of how much the numbers are: `3 runs, 12 logged steps of the last quarter of training`."""
     found = list(means)
     runs = frozenset[str]().union(*(mean.runs for mean in found))
     steps = frozenset[int]().union(*(mean.steps for mean in found))
-    return f"{plural(len(runs), 'run')}, {plural(len(steps), 'logged step')} of {WORDS[window]}"
+    parts = " and ".join(window if window == "all" else f"the {window}" for window in windows)
+    return f"{plural(len(runs), 'run')}, {plural(len(steps), 'logged step')} of {parts} of training"
 
 
-def plural(count: int, word: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+def listed(means: Mapping[str, Mean]) -> str:
+    """`|Gᶠ| in case 2 0.594, |Gⁱᵈᵉ| in case 2 1.024`."""
+    return ", ".join(f"{name_of(name)} {text_of(name, mean.value)}" for name, mean in means.items())
 
 
 def name_of(quantity: str) -> str:

@@ -3,20 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
-from fpl.report.claims.measure import Outcome, decided, no_values, not_run, plural
-from fpl.report.figures.kept_pictures import UNKNOWN, Pictures, cases
+from fpl.report.claims.measure import Outcome, decided, no_values, not_run
+from fpl.report.figures.kept_pictures import UNKNOWN, Pictures, k_map_table, pictures_of, score_table
 from fpl.report.figures.series import Source
+from fpl.report.tables.numbers import plural
 
+Stage = Literal["first", "last", "all"]
+STAGES: dict[Stage, str] = {"first": "at the first stage", "last": "at the last stage", "all": "over all stages"}
 # VOC's class of what is no object.
 BACKGROUND = 0
-NO_BACKGROUND = "the runs are on data without a class for the background"
 # Of the shorter side of an image: how far from the border between two classes a pixel is still at the border.
 NEAR = 1 / 50
 # Share of training that counts as its beginning.
 EARLY = 0.25
+
+# What pixels of an image can be: K and class of each [h, w] -> those that are [h, w].
+REGIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "with K = 1": lambda k, truth: k == 1,
+    "with K > 1": lambda k, truth: k > 1,
+    "with K > 1 and a label": lambda k, truth: (k > 1) & (truth != UNKNOWN),
+    "in the background": lambda k, truth: truth == BACKGROUND,
+    "on objects": lambda k, truth: (truth != BACKGROUND) & (truth != UNKNOWN),
+    "at borders": lambda k, truth: near_border(truth),
+}
+# For data with a class for the background alone, that is VOC.
+NEED_BACKGROUND = {"in the background", "on objects"}
+
+
+def most_pixels(source: Source, of: str, are: str, stage: Stage, more_than_of_all: bool = False) -> Outcome:
+    """Whether most of the pixels of one of the `REGIONS` are in another one too.
+
+    Rule: more than half of them are, of all images together, and if asked for a larger share than of all pixels.
+    Counted is at the first stage that was kept, which must be in the first quarter of training, at the last one, or
+    over all stages together. "At borders" is at most 1/50 of the image's shorter side from where the ground truth
+    changes.
+    """
+    if {of, are} & NEED_BACKGROUND and not all(str(run["data.dataset"]).endswith("voc") for run in source.records):
+        return not_run("the runs are on data without a class for the background")
+    if stage == "first" and (late := _late_start(source)):
+        return not_run(late)
+    scenes = list(_scenes(source, stage))
+    if not scenes:
+        return no_values(source)
+    whole, inside = ([REGIONS[name](k, truth) for _, k, truth in scenes] for name in (of, are))
+    count = sum(int(mask.sum()) for mask in whole)
+    if not count:
+        return not_run(f"no pixel is {of} {STAGES[stage]}")
+    share = sum(int((mask & other).sum()) for mask, other in zip(whole, inside, strict=True)) / count
+    of_all = sum(int(mask.sum()) for mask in inside) / sum(mask.size for mask in inside)
+    text = f"{_percent(share)} of the pixels {of} {STAGES[stage]} are {are}"
+    text += f", of all pixels {_percent(of_all)}" if more_than_of_all else ""
+    holds = share > 0.5 and (share > of_all or not more_than_of_all)
+    return decided(holds, f"{text}; {_amount(source, len({image for image, *_ in scenes}))}")
 
 
 def fewer_uncertain(source: Source) -> Outcome:
@@ -27,94 +70,20 @@ def fewer_uncertain(source: Source) -> Outcome:
     """
     if late := _late_start(source):
         return not_run(late)
-    above, pixels = np.zeros(2, dtype=int), np.zeros(2, dtype=int)
-    images = 0
-    for run in _runs(source):
-        stages = run.stored_steps("k")
-        for image in run.images("k") if len(stages) > 1 else []:
-            maps = [k for step in (stages[0], stages[-1]) if (k := run.get(image, "k", step)) is not None]
-            if len(maps) == 2:
-                images += 1
-                pixels += [k.size for k in maps]
-                above += [(k > 1).sum() for k in maps]
-    if not pixels.all():
+    # Images that have both stages alone: a row each, with their pixels at both.
+    parts = [pd.DataFrame()]
+    for table in (k_map_table(run) for run in _runs(source)):
+        first, last = (table[table["step"] == step] for step in (table["step"].min(), table["step"].max()))
+        if table["step"].nunique() > 1:
+            parts.append(first.merge(last, on="image_id", suffixes=("_first", "_last")))
+    both = pd.concat(parts)
+    if both.empty:
         return no_values(source)
-    first, last = (above / pixels).tolist()
-    text = f"share of K > 1: {_percent(first)} at the first stage, {_percent(last)} at the last"
-    return decided(last < first, f"{text}; {_amount(source, images)}")
-
-
-def uncertain_on_objects(source: Source) -> Outcome:
-    """Whether pixels with K > 1 are on objects early in training. For data with a background class (0), that is VOC.
-
-    Rule: at the first stage that was kept, which is in the first quarter of training, more than half of the pixels with
-    K > 1 of all images are on objects.
-    """
-    if not _has_background(source):
-        return not_run(NO_BACKGROUND)
-    if late := _late_start(source):
-        return not_run(late)
-    uncertain = background = images = 0
-    for k, truth in _with_truth(source, 0):
-        uncertain += int(((truth != UNKNOWN) & (k > 1)).sum())
-        background += int(((truth == BACKGROUND) & (k > 1)).sum())
-        images += 1
-    if not images:
-        return no_values(source)
-    if not uncertain:
-        return not_run("no pixel has K > 1 at the first stage")
-    share = 1 - background / uncertain
-    return decided(
-        share > 0.5, f"{_percent(share)} of the pixels with K > 1 at the first stage; {_amount(source, images)}"
+    before, after = (
+        1 - float(np.average(both[f"share_k1_{stage}"], weights=both[f"pixels_{stage}"])) for stage in ("first", "last")
     )
-
-
-def background_certain(source: Source) -> Outcome:
-    """Whether K is 1 in the background. For data with a background class (0), that is VOC.
-
-    Rule: over all images and stages that were kept together, more than half of the background has K = 1.
-    """
-    if not _has_background(source):
-        return not_run(NO_BACKGROUND)
-    certain = pixels = images = 0
-    for run in _runs(source):
-        for stage in range(len(run.stored_steps("k"))):
-            for k, truth in _stage(run, stage):
-                behind = truth == BACKGROUND
-                certain += int((behind & (k == 1)).sum())
-                pixels += int(behind.sum())
-                images += stage == 0
-    if not pixels:
-        return no_values(source)
-    share = certain / pixels
-    return decided(
-        share > 0.5, f"K = 1 in {_percent(share)} of the background over all stages together; {_amount(source, images)}"
-    )
-
-
-def uncertain_at_borders(source: Source) -> Outcome:
-    """Whether pixels with K > 1 are at the borders of objects late in training.
-
-    Rule: at the last stage that was kept more than half of them are at most 1/50 of the image's shorter side from where
-    the ground truth changes, and more of them than of all pixels.
-    """
-    at_border = uncertain = border = pixels = images = 0
-    for k, truth in _with_truth(source, -1):
-        near = near_border(truth)
-        uncertain += int((k > 1).sum())
-        at_border += int(((k > 1) & near).sum())
-        border += int(near.sum())
-        pixels += k.size
-        images += 1
-    if not pixels:
-        return no_values(source)
-    if not uncertain:
-        return not_run("no pixel has K > 1 at the last stage")
-    share, of_all = at_border / uncertain, border / pixels
-    text = (
-        f"{_percent(share)} of the pixels with K > 1 at the last stage are at borders, of all pixels {_percent(of_all)}"
-    )
-    return decided(share > 0.5 and share > of_all, f"{text}; {_amount(source, images)}")
+    text = f"share of K > 1: {_percent(before)} at the first stage, {_percent(after)} at the last"
+    return decided(after < before, f"{text}; {_amount(source, len(both))}")
 
 
 def pushed_up_instead(source: Source, share: float) -> Outcome:
@@ -123,37 +92,28 @@ def pushed_up_instead(source: Source, share: float) -> Outcome:
     Rule: it is more than `share` of them, of all images at the last stage that was kept. Scores that round to zero keep
     their sign.
     """
-    down = up = images = 0
-    for run in _runs(source):
-        for *_, vanilla, fuzzy in run.scores():
-            case = cases(vanilla, fuzzy)
-            images += 1
-            down += int((case > 1).sum())
-            up += int((case == 2).sum())
-    if not images:
+    tables = [score_table(run) for run in _runs(source)]
+    if not sum(map(len, tables)):
         return no_values(source)
+    table = pd.concat(tables)
+    pixels = table.groupby("case")["pixels"].sum()
+    down = pixels[2] + pixels[3]
     if not down:
         return not_run("no pixel has Rᵛ < 0")
-    many = f"over {100 * share:g} % counts as many"
-    return decided(
-        up / down > share,
-        f"Rᶠ > 0 at {_percent(up / down)} of the pixels with Rᵛ < 0 at the last stage ({many}); "
-        f"{_amount(source, images)}",
-    )
+    found = f"Rᶠ > 0 at {_percent(pixels[2] / down)} of the pixels with Rᵛ < 0 at the last stage"
+    images = _amount(source, len(table) // 3)
+    return decided(bool(pixels[2] / down > share), f"{found} (over {100 * share:g} % counts as many); {images}")
 
 
 def near_border(truth: np.ndarray) -> np.ndarray:
     """Pixels of a map of classes [h, w] that are near another class (or what is unknown, as VOC's ribbons are)."""
-    from scipy.ndimage import binary_dilation
+    from scipy.ndimage import binary_dilation, generate_binary_structure, maximum_filter, minimum_filter
 
-    border = np.zeros(truth.shape, dtype=bool)
-    down, right = truth[1:] != truth[:-1], truth[:, 1:] != truth[:, :-1]
-    border[1:] |= down
-    border[:-1] |= down
-    border[:, 1:] |= right
-    border[:, :-1] |= right
-    further = round(NEAR * min(truth.shape)) - 1
-    return binary_dilation(border, np.ones((3, 3), dtype=bool), iterations=further) if further > 0 else border
+    cross: Any = {"footprint": generate_binary_structure(2, 1), "mode": "nearest"}
+    border = maximum_filter(truth, **cross) != minimum_filter(truth, **cross)
+    if (further := round(NEAR * min(truth.shape)) - 1) > 0:
+        border = binary_dilation(border, np.ones((3, 3), dtype=bool), iterations=further)
+    return np.asarray(border)
 
 
 def _late_start(source: Source) -> str:
@@ -166,31 +126,21 @@ def _late_start(source: Source) -> str:
     return ""
 
 
-def _has_background(source: Source) -> bool:
-    return all(str(record["data.dataset"]).endswith("voc") for record in source.records)
-
-
 def _runs(source: Source) -> Iterator[Pictures]:
-    if source.results is None:
-        return
-    examples = source.results.examples
     for item in source.drawn:
         for record in item.records:
-            own = examples[examples["run_id"] == record["run_id"]]
-            yield Pictures(item.label, own, int(record["train.steps"]))
+            yield pictures_of(source, item, record)
 
 
-def _with_truth(source: Source, stage: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """K and ground truth of every image of every run at its first (0) or last (-1) stage."""
-    for run in _runs(source):
-        yield from _stage(run, stage)
-
-
-def _stage(run: Pictures, stage: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for image in run.images("k", "ground_truth"):
-        k, truth = run.get(image, "k", run.stored_steps("k")[stage]), run.get(image, "ground_truth")
-        if k is not None and truth is not None and (truth != UNKNOWN).any():
-            yield k, _fit(truth, k.shape)
+def _scenes(source: Source, stage: Stage) -> Iterator[tuple[tuple[int, str], np.ndarray, np.ndarray]]:
+    """Run and image, K and ground truth of every image of every run that has both, at its stages."""
+    for number, run in enumerate(_runs(source)):
+        steps = run.stored_steps("k")
+        for step in {"first": steps[:1], "last": steps[-1:], "all": steps}[stage]:
+            for image in run.images("k", "ground_truth"):
+                k, truth = run.get(image, "k", step), run.get(image, "ground_truth")
+                if k is not None and truth is not None and (truth != UNKNOWN).any():
+                    yield (number, image), k, _fit(truth, k.shape)
 
 
 def _fit(truth: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -208,6 +158,5 @@ def _amount(source: Source, images: int) -> str:
 
 
 CHECKS: dict[str, Callable[..., Outcome]] = {
-    check.__name__: check
-    for check in (fewer_uncertain, uncertain_on_objects, background_certain, uncertain_at_borders, pushed_up_instead)
+    check.__name__: check for check in (most_pixels, fewer_uncertain, pushed_up_instead)
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -11,6 +11,7 @@ from fpl.config.schema import RunConfig
 from fpl.report.figures.frames import POINTS
 from fpl.report.figures.series import Source
 from fpl.report.tables.lookup import number
+from fpl.report.tables.numbers import plural
 
 
 def caption(figure: Figure, source: Source, frame: pd.DataFrame) -> str:
@@ -31,7 +32,7 @@ def settings(source: Source) -> str:
     if not configs:
         return ""
     scale = source.campaign.scale_name
-    words = [text for part in PARTS if (text := _common([part(config) for config in configs]))]
+    words = [text for part in zip(*map(_words, configs), strict=True) if (text := _common(part))]
     images = {number(record, "labeled_images") for record in source.records}
     fraction = _common([config.data.split.fraction for config in configs])
     if fraction:
@@ -46,10 +47,10 @@ def amount(source: Source, frame: pd.DataFrame) -> str:
         return ""
     if "image_id" in frame:
         images = frame["image_id"].nunique()
-        return f"n = {images} image{'s' if images > 1 else ''} of seed {source.drawn[0].records[0]['seed']}."
+        return f"n = {plural(images, 'image')} of seed {source.drawn[0].records[0]['seed']}."
     seeds = {len(item.records) for item in source.drawn}
     least, most = min(seeds), max(seeds)
-    runs = f"n = {most} seed{'s' if most > 1 else ''}" if least == most else f"n = {least} to {most} seeds"
+    runs = f"n = {plural(most, 'seed')}" if least == most else f"n = {least} to {most} seeds"
     if most > 1 and "std" in frame:
         runs += " (band or whisker: standard deviation over seeds)"
     parts = [runs]
@@ -90,57 +91,24 @@ def _absent(source: Source) -> str:
     return "".join(f"{text[0].upper()}{text[1:]}. " for text in listed if text).strip()
 
 
-def _method(config: RunConfig) -> str:
-    method = config.method
-    if method.name == "cps":
-        return f"CPS {'with' if method.cutmix else 'without'} CutMix"
-    return {"ael": "AEL", "supervised": "labels alone"}[method.name]
-
-
-def _loss(config: RunConfig) -> str:
-    loss = config.loss
-    if loss.kind != "fpl":
-        return {"ce": "cross-entropy with the pseudo labels"}.get(loss.kind, loss.kind)
+def _words(config: RunConfig) -> list[str]:
+    """The settings of a run, always as many; empty where there is nothing to say."""
+    loss, model = config.loss, config.model
+    fuzzy = loss.kind == "fpl"
     fidelity = "" if loss.fidelity == "paper" else f" ({loss.fidelity})"
-    return f"FPL{fidelity}"
-
-
-def _threshold(config: RunConfig) -> str:
-    loss = config.loss
-    return f"T = {loss.threshold:g}" if loss.kind == "fpl" and loss.strategy not in ("fixed", "step") else ""
-
-
-def _strategy(config: RunConfig) -> str:
-    loss = config.loss
-    if loss.kind != "fpl":
-        return ""
-    return {"n-1": "K = n − 1", "n": "K = n", "fixed": f"K = {loss.fixed_k}"}.get(
-        loss.strategy, f"K by {loss.strategy}"
-    )
-
-
-def _weight(config: RunConfig) -> str:
-    loss = config.loss
-    return "" if loss.kind != "fpl" else "no adaptive weight" if loss.weight == "none" else f"{loss.weight} weight"
-
-
-def _backbone(config: RunConfig) -> str:
-    model = config.model
-    return f"tiny backbone of depth {model.tiny_depth}" if model.backbone == "tiny" else model.backbone
+    strategies = {"n-1": "K = n − 1", "n": "K = n", "fixed": f"K = {loss.fixed_k}"}
+    return [
+        config.data.dataset,
+        config.method.label,
+        f"FPL{fidelity}" if fuzzy else {"ce": "cross-entropy with the pseudo labels"}.get(loss.kind, loss.kind),
+        f"T = {loss.threshold:g}" if fuzzy and loss.strategy not in ("fixed", "step") else "",
+        strategies.get(loss.strategy, f"K by {loss.strategy}") if fuzzy else "",
+        f"{'no adaptive' if loss.weight == 'none' else loss.weight} weight" if fuzzy else "",
+        f"tiny backbone of depth {model.tiny_depth}" if model.backbone == "tiny" else model.backbone,
+        f"{config.train.steps:,} steps",
+    ]
 
 
 def _common(values: Sequence[str]) -> str:
     """What all have; empty if they differ."""
     return values[0] if len(set(values)) == 1 else ""
-
-
-PARTS: tuple[Callable[[RunConfig], str], ...] = (
-    lambda config: config.data.dataset,
-    _method,
-    _loss,
-    _threshold,
-    _strategy,
-    _weight,
-    _backbone,
-    lambda config: f"{config.train.steps:,} steps",
-)

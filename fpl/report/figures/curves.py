@@ -75,6 +75,7 @@ def areas(figure: Figure, frame: pd.DataFrame, options: Options) -> None:
 def sorted_curves(figure: Figure, frame: pd.DataFrame, options: Options) -> None:
     """Gradient sums of mini-batches, sorted by that with K = n."""
     import matplotlib
+    from matplotlib.ticker import MaxNLocator
 
     (chart,) = _panels(figure)
     many = len(frame) > 4 * SHOWN
@@ -86,7 +87,7 @@ def sorted_curves(figure: Figure, frame: pd.DataFrame, options: Options) -> None
     chart.set_yscale("log")
     chart.set_ylabel("mean gradient sum of the negatives")
     chart.set_xlabel("mini-batches, sorted by the sum with K = n")
-    _whole(chart)
+    chart.xaxis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True))
     _legend(figure, [chart])
 
 
@@ -247,9 +248,3 @@ def _legend(figure: Figure, charts: Sequence[Axes]) -> None:
         "borderaxespad": 0.1,
     }
     figure.legend(handles.values(), handles.keys(), ncols=columns, **look)
-
-
-def _whole(chart: Axes) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    chart.xaxis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True))

@@ -22,6 +22,7 @@ from fpl.report.spreadsheet import csv_bytes
 from fpl.report.svg import SETTINGS, WIDTH
 from fpl.report.tables.lookup import look_up
 from fpl.report.tables.markdown import escape
+from fpl.report.tables.numbers import plural
 from fpl.store.read import Results
 
 FOLDER, CAPTIONS = "figures", "captions.md"
@@ -77,8 +78,7 @@ class Prepared:
         """What there is to say about it in one line: how many runs, or why it is not drawn."""
         if self.paint is None:
             return f"{self.figure.name}: {self.gap}"
-        runs = len(self.source.records)
-        count = f"{runs} run{'s' if runs != 1 else ''}" if self.source.found else "no run needed"
+        count = plural(len(self.source.records), "run") if self.source.found else "no run needed"
         return f"{self.figure.name}: {count}" + (f"; {self.gap}" if self.gap else "")
 
 

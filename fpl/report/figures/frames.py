@@ -12,7 +12,7 @@ from fpl.config.figure import Figure
 from fpl.report.figures.quantities import QUANTITIES, Quantity, numbers, pooled
 from fpl.report.figures.series import Source
 from fpl.report.statistics import paired, sample_std
-from fpl.report.tables.entry import Entry, Scale
+from fpl.report.tables.entry import Entry
 from fpl.report.tables.grid import build_grid
 from fpl.report.tables.lookup import Record
 
@@ -81,9 +81,7 @@ def scores(figure: Figure, source: Source) -> pd.DataFrame:
     """
     entries: dict[str, Entry] = {}
     for table in dict.fromkeys(item.cell.experiment.name for item in source.found):
-        cells = source.campaign.tables[table]
-        grid = build_grid(cells, source.lookup, source.campaign.every, Scale.of(source.campaign.scale))
-        entries |= {entry.cell.name: entry for entry in grid.entries}
+        entries |= build_grid(source.campaign, table, source.lookup).every
     rows = []
     for item in source.found:
         entry, cell = entries[item.cell.name], item.cell

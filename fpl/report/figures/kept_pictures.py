@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from fpl.report.figures.series import Found, Source
+from fpl.report.tables.lookup import Record
 from fpl.store.pictures import SCORES
 
 # Of maps of classes: no label.
@@ -62,6 +64,16 @@ class Pictures:
     def when(self, step: int) -> str:
         """A step as the title of a column."""
         return f"step {step:,}\n{100 * step / self.steps:.0f} % of training"
+
+
+def pictures_of(source: Source, item: Found, record: Record) -> Pictures:
+    """The pictures of one run of a series."""
+    assert source.results is not None
+    own, classes = (
+        frame[frame["run_id"] == record["run_id"]] for frame in (source.results.examples, source.results.classes)
+    )
+    names = classes.sort_values("class_index").drop_duplicates("class_index")["class_name"]
+    return Pictures(item.label, own.reset_index(drop=True), int(record["train.steps"]), tuple(names))
 
 
 def k_map_table(run: Pictures) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from fpl.report.figures import kept_pictures as pictures
 from fpl.report.figures import picture_plots as figure_pictures
 from fpl.report.figures.kept_pictures import Pictures
 from fpl.report.figures.quantities import QUANTITIES
-from fpl.report.figures.series import Found, Source
+from fpl.report.figures.series import Source
 from fpl.store.pictures import SCORES
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _score_maps(figure: Figure, source: Source) -> tuple[pd.DataFrame, Paint]:
 
 
 def _segmentations(figure: Figure, source: Source) -> tuple[pd.DataFrame, Paint]:
-    runs = [_pictures(item, source) for item in source.drawn]
+    runs = [pictures.pictures_of(source, item, item.records[0]) for item in source.drawn]
     shown = _cut(figure, pictures.segmented(runs))
     runs = [run.only(shown) for run in runs]
     return pictures.segmentation_table(runs), partial(figure_pictures.paint_segmentations, runs=runs)
@@ -121,19 +121,9 @@ def _cut(figure: Figure, images: list[str]) -> list[str]:
 
 def _first(source: Source) -> Pictures:
     """Pictures of the first series, of unlabeled images if it keeps any: the figures of maps have one."""
-    run = _pictures(source.drawn[0], source)
+    run = pictures.pictures_of(source, source.drawn[0], source.drawn[0].records[0])
     unlabeled = run.frame[run.frame["part"] == "unlabeled"]
     return run if unlabeled.empty else replace(run, frame=unlabeled)
-
-
-def _pictures(item: Found, source: Source) -> Pictures:
-    """Pictures of the first seed of a series."""
-    assert source.results is not None
-    record = item.records[0]
-    frame, classes = source.results.examples, source.results.classes
-    names = classes[classes["run_id"] == record["run_id"]].sort_values("class_index").drop_duplicates("class_index")
-    own = frame[frame["run_id"] == record["run_id"]].reset_index(drop=True)
-    return Pictures(item.label, own, int(record["train.steps"]), tuple(names["class_name"]))
 
 
 # Images that a figure shows unless it says how many.

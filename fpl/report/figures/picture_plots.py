@@ -37,31 +37,10 @@ SCORE_TITLES = ("$R^v$ (cross-entropy)", "$R^f$ (FPL)")
 ERROR_COLORS = ("#f1f1f1", "#e69f00", "#0072b2", "#303030")
 # Classes, the most frequent of a figure first: those after Okabe and Ito, then Tol's muted (2021) and further ones.
 CLASS_COLORS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#56b4e9",
-    "#d55e00",
-    "#cc79a7",
-    "#f0e442",
-    "#000000",
-    "#882255",
-    "#ddcc77",
-    "#332288",
-    "#88ccee",
-    "#117733",
-    "#aa4499",
-    "#999933",
-    "#7f4f24",
-    "#b5e48c",
-    "#ffafcc",
-    "#6c757d",
-    "#023047",
-    "#9d4edd",
-    "#fb8500",
-    "#2a9d8f",
-    "#e63946",
-)
+    "#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00", "#cc79a7", "#f0e442", "#000000",
+    "#882255", "#ddcc77", "#332288", "#88ccee", "#117733", "#aa4499", "#999933", "#7f4f24",
+    "#b5e48c", "#ffafcc", "#6c757d", "#023047", "#9d4edd", "#fb8500", "#2a9d8f", "#e63946",
+)  # fmt: skip
 
 
 def paint_k_maps(figure: Figure, run: Pictures) -> None:
@@ -219,18 +198,18 @@ class _Page:
         rectangle = (left / WIDTH, 1 - (top + height) / self.height, width / WIDTH, height / self.height)
         return self.figure.add_axes(rectangle)
 
-    def legend(self, entries: Entries, title: str = "") -> None:
+    def legend(self, entries: Entries) -> None:
         """Squares with their words below all that is there."""
         from matplotlib.patches import Patch
 
         handles = [Patch(facecolor=color, edgecolor="#606060", linewidth=0.5, label=label) for label, color in entries]
-        chart = self.place(0, self.end, WIDTH, legend_height(entries, title))
+        chart = self.place(0, self.end, WIDTH, legend_height(entries))
         chart.set_axis_off()
         columns = min(len(handles), ACROSS)
-        look: dict[str, Any] = {"fontsize": SMALL, "title_fontsize": SMALL, "frameon": False, "handlelength": 1.1}
+        look: dict[str, Any] = {"fontsize": SMALL, "frameon": False, "handlelength": 1.1}
         look |= {"handleheight": 1.1, "columnspacing": 1.4, "borderaxespad": 0.2, "ncols": columns}
-        chart.legend(handles=handles, loc="upper center", title=title or None, **look)
-        self.end += legend_height(entries, title)
+        chart.legend(handles=handles, loc="upper center", **look)
+        self.end += legend_height(entries)
 
     def _frame(self, *place: float) -> Axes:
         chart = self.place(*place)
@@ -241,9 +220,9 @@ class _Page:
         return chart
 
 
-def legend_height(entries: Entries, title: str = "") -> float:
+def legend_height(entries: Entries) -> float:
     """Inches of a legend."""
-    return LINE * (-(-len(entries) // ACROSS) + bool(title)) + 0.08
+    return LINE * -(-len(entries) // ACROSS) + 0.08
 
 
 def _short(name: str, height: float) -> str:

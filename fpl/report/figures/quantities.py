@@ -40,13 +40,7 @@ def numbers(values: Iterable[Any]) -> np.ndarray:
 def lists(frame: pd.DataFrame, name: str) -> np.ndarray:
     """A column of lists as [rows, longest list], NaN where there is nothing."""
     # A null within a list becomes NaN, too.
-    rows = [None if np.ndim(item) == 0 else np.asarray(item, dtype=float) for item in frame[name]]
-    width = max((len(item) for item in rows if item is not None), default=0)
-    found = np.full((len(rows), width), np.nan)
-    for row, item in enumerate(rows):
-        if item is not None:
-            found[row, : len(item)] = item
-    return found
+    return pd.DataFrame([[] if np.ndim(item) == 0 else list(item) for item in frame[name]], dtype=float).to_numpy()
 
 
 def _plain(name: str, factor: float = 1.0) -> Column:
@@ -83,19 +77,19 @@ def _of_k(first: int, last: int | None) -> Column:
 def _entropy(label: str, first: int, last: int | None) -> Quantity:
     """Mean entropy of the pixels with K from `first` to `last`, each K weighted by its pixels."""
 
-    def parts(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    def pixels(frame: pd.DataFrame) -> np.ndarray:
         entropy, histogram = lists(frame, "entropy_by_k"), lists(frame, "k_histogram")
         width = min(entropy.shape[1], histogram.shape[1])
-        entropy = entropy[:, :width][:, first - 1 : last]
-        pixels = np.where(np.isnan(entropy), 0.0, histogram[:, :width][:, first - 1 : last])
-        return np.nan_to_num(entropy), pixels
+        known = np.where(np.isnan(entropy[:, :width]), 0.0, histogram[:, :width])
+        return known[:, first - 1 : last]
 
     def value(frame: pd.DataFrame) -> np.ndarray:
-        entropy, pixels = parts(frame)
-        count = pixels.sum(axis=1)
-        return np.asarray((entropy * pixels).sum(axis=1) / np.where(count > 0, count, np.nan))
+        weights = pixels(frame)
+        entropy = np.nan_to_num(lists(frame, "entropy_by_k"))[:, first - 1 :][:, : weights.shape[1]]
+        count = weights.sum(axis=1)
+        return np.asarray((entropy * weights).sum(axis=1) / np.where(count > 0, count, np.nan))
 
-    return Quantity(label, value, lambda frame: parts(frame)[1].sum(axis=1))
+    return Quantity(label, value, lambda frame: pixels(frame).sum(axis=1))
 
 
 def _k_label(first: int, last: int | None) -> str:

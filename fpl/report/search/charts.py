@@ -1,140 +1,127 @@
-"""The figures of a search. Each takes frames of `fpl.report.search.findings` and gives an inline SVG."""
+"""The figures of a search as inline SVG: Optuna's charts in the colors of the page, and those that Optuna has not."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
-import numpy as np
 import pandas as pd
 
 from fpl.config.search import Parameter
-from fpl.report.search.studies import short, value_text
-from fpl.report.svg import COLORS, GROUND, INK, MARKERS, SCORE, SOFT, axes, draw, literal, score_colors
+from fpl.report.search.studies import StudyView, short
+from fpl.report.svg import COLORS, HEIGHT, INK, MARKERS, SCORE, SETTINGS, SOFT, WIDTH, axes, draw, inline, literal
+from fpl.report.svg import score_colors as colors
 from fpl.store.trials import is_cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# Fewer points than these are not joined to a surface.
-SURFACE = 6
-PAPER = "the paper's setting"
+# Inches of one axis of the parallel coordinates.
+RAIL = 1.15
+OPTUNA: Any = {
+    **SETTINGS,
+    "axes.grid": True,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "figure.constrained_layout.use": True,
+    # Words of a space are drawn as they are, whatever dollar signs stand in them.
+    "text.parse_math": False,
+}
 
 
-def history_figure(name: str, frame: pd.DataFrame) -> str:
+def history_figure(name: str, study: StudyView, frame: pd.DataFrame) -> str:
     """Score by trial, with the best so far."""
+    from optuna.visualization import matplotlib as optuna
 
-    def paint(figure: Figure) -> None:
-        chart = axes(figure, "trial", SCORE)
-        done = frame[frame["state"] == "complete"]
-        paper = np.array([is_cell(origin) for origin in done["origin"]], dtype=bool)
-        _dots(chart, done["number"], done["score"], paper)
-        _pruned(chart, frame[frame["state"] == "pruned"], "number")
-        chart.step(frame["number"], frame["best"], where="post", color=COLORS[1], label="best so far")
-        _whole(chart.xaxis)
-        _legend(figure, chart)
+    def plot() -> Axes:
+        chart = optuna.plot_optimization_history(study.rebuilt(), target_name=SCORE)
+        _mark(chart, frame, frame["number"])
+        return chart
 
-    return draw(name, "score of each trial in the order of their numbers, and the best so far", paint)
+    return _drawn(name, "score of each trial in the order of their numbers, and the best so far", plot)
+
+
+def slice_figure(name: str, study: StudyView, frame: pd.DataFrame, parameter: Parameter) -> str:
+    """Score by one parameter; of words, with the mean per word."""
+    from optuna.visualization import matplotlib as optuna
+
+    def plot() -> Any:
+        # Of one parameter: one pair of axes.
+        chart: Any = optuna.plot_slice(study.rebuilt(), params=[parameter.key], target_name=SCORE)
+        # Optuna shows words as Python writes them.
+        _mark(chart, frame, frame["value"].map(repr) if parameter.choices else frame["value"])
+        if parameter.choices:
+            means = frame[frame["state"] == "complete"].groupby("value")["score"].mean()
+            look: dict[str, Any] = {"marker": "_", "s": 900, "color": COLORS[1], "label": "mean of complete trials"}
+            chart.scatter([repr(value) for value in means.index], means, **look)
+            words = [label.get_text().strip("'") for label in chart.get_xticklabels()]
+            chart.set_xticks(chart.get_xticks(), words)
+            chart.set_xlim(-0.5, len(words) - 0.5)
+        else:
+            # Optuna's limits are those of the complete trials.
+            chart.autoscale(axis="x")
+        return chart
+
+    return _drawn(name, f"score by {parameter.key}", plot)
+
+
+def contour_figure(name: str, study: StudyView, x: str, y: str) -> str:
+    """Score over two parameters: dots, and a surface between them."""
+    from optuna.visualization import matplotlib as optuna
+
+    return _drawn(
+        name, f"score over {x} and {y}", lambda: optuna.plot_contour(study.rebuilt(), [x, y], target_name=SCORE)
+    )
+
+
+def parallel_figure(name: str, study: StudyView) -> str:
+    """Complete trials as lines through one axis per parameter; the first axis is the score."""
+    from optuna.visualization import matplotlib as optuna
+
+    def plot() -> Axes:
+        chart = optuna.plot_parallel_coordinate(study.rebuilt(), target_name=SCORE)
+        names = [short(label.get_text(), study.keys) for label in chart.get_xticklabels()]
+        chart.set_xticks(chart.get_xticks(), names, rotation=330, ha="left")
+        for rail in chart.figure.axes:
+            rail.grid(False)
+        return chart
+
+    return _drawn(name, "complete trials as lines through all parameters", plot, RAIL * (len(study.keys) + 1))
+
+
+def pareto_figure(name: str, study: StudyView) -> str:
+    """Score by cost, with the trials that no other beats in both."""
+    from optuna.visualization import matplotlib as optuna
+
+    def plot() -> Axes:
+        chart = optuna.plot_pareto_front(
+            study.rebuilt(["miou", "cost"]),
+            target_names=["cost in device-hours of training", SCORE],
+            targets=lambda trial: (trial.values[1], trial.values[0]),
+        )
+        _mark(chart, study.complete, study.complete["cost"])
+        return chart
+
+    return _drawn(name, "score by cost", plot)
 
 
 def importance_figure(name: str, frame: pd.DataFrame) -> str:
-    """Importance of each parameter as bars, for one objective."""
+    """Importance of each parameter as bars, for one objective. Of equal ones Optuna's own chart has no fixed order."""
     keys = list(frame["parameter"])
 
     def paint(figure: Figure) -> None:
         chart = axes(figure, "importance (sums to 1)", "")
         chart.grid(False, axis="y")
         labels = [f"{short(key, keys)} (n = {trials})" for key, trials in zip(keys, frame["trials"], strict=True)]
-        bars = chart.barh(range(len(keys)), frame["importance"], color=COLORS[0], height=0.6)
-        chart.bar_label(bars, [f"{value:.2f}" for value in frame["importance"]], padding=3)
-        chart.set_yticks(range(len(keys)), labels)
+        bars = chart.barh(labels, frame["importance"], color=COLORS[0], height=0.6)
+        chart.bar_label(bars, fmt="%.2f", padding=3)
         chart.invert_yaxis()
         chart.set_xlim(0, min(1.15, 1.2 * float(frame["importance"].max()) + 0.05))
 
     return draw(name, "importance of each parameter", paint, height=0.9 + 0.36 * len(keys))
-
-
-def slice_figure(name: str, frame: pd.DataFrame, parameter: Parameter) -> str:
-    """Score by one parameter; of words, with the mean per word."""
-
-    def paint(figure: Figure) -> None:
-        chart = axes(figure, parameter.key, SCORE)
-        place = _axis(chart, parameter, "x")
-        done, pruned = (frame[frame["state"] == state] for state in ("complete", "pruned"))
-        paper = np.array([is_cell(origin) for origin in done["origin"]], dtype=bool)
-        _dots(chart, place(done["value"]), done["score"], paper)
-        _pruned(chart, pruned.assign(place=place(pruned["value"])), "place")
-        if parameter.choices:
-            for value, group in done.groupby("value"):
-                (at,) = place([value])
-                chart.hlines(group["score"].mean(), at - 0.28, at + 0.28, color=COLORS[1], linewidth=2)
-            chart.plot([], [], color=COLORS[1], linewidth=2, label="mean of complete trials")
-        _legend(figure, chart)
-
-    return draw(name, f"score by {parameter.key}", paint)
-
-
-def contour_figure(name: str, frame: pd.DataFrame, x: Parameter, y: Parameter) -> str:
-    """Score over two parameters: dots, and a surface through them where both are numbers and the dots are enough."""
-    from matplotlib.tri import Triangulation
-
-    def paint(figure: Figure) -> None:
-        chart = axes(figure, x.key, y.key)
-        across, up = _axis(chart, x, "x")(frame["x_value"]), _axis(chart, y, "y")(frame["y_value"])
-        scores = frame["score"].to_numpy(dtype=float)
-        low, high = float(scores.min()), float(scores.max())
-        colors: dict[str, Any] = {"cmap": score_colors(), "vmin": low, "vmax": max(high, low + 1e-6)}
-        triangles = None if x.choices or y.choices else _triangles(_unit(across, x), _unit(up, y))
-        if triangles is not None and high > low:
-            chart.use_sticky_edges = False
-            chart.margins(0.06)
-            surface = Triangulation(across, up, triangles)
-            chart.tricontourf(surface, scores, levels=np.linspace(low, high, 9), alpha=0.55, **colors)
-        dots = chart.scatter(across, up, c=scores, s=46, edgecolors=INK, linewidths=0.8, zorder=3, **colors)
-        figure.colorbar(dots, ax=chart, label=SCORE, pad=0.02)
-
-    return draw(name, f"score over {x.key} and {y.key}", paint, height=3.3)
-
-
-def parallel_figure(name: str, frame: pd.DataFrame, space: Sequence[Parameter]) -> str:
-    """Complete trials as lines through one axis per parameter, from top to bottom; the last axis is the score.
-
-    An axis lies across, so that a phone shows as many as there are. A parameter that means nothing in a trial is
-    passed at the left, beside its axis.
-    """
-    keys = [parameter.key for parameter in space]
-    scores = frame["score"].to_numpy(dtype=float)
-    low, high = float(scores.min()), float(scores.max())
-    place = (scores - low) / (high - low) if high > low else np.full(len(scores), 0.5)
-    partial = {key for key in keys if frame[key].isna().any()}
-
-    def paint(figure: Figure) -> None:
-        chart = axes(figure, "", "")
-        chart.grid(False)
-        chart.axis("off")
-        colors = score_colors()
-        levels = [_positions(parameter, frame[parameter.key]) for parameter in space] + [place]
-        for row in range(len(frame)):
-            line = [level[row] for level in levels]
-            last = row == len(frame) - 1
-            chart.plot(
-                line,
-                range(len(levels)),
-                color=COLORS[1] if last else colors(place[row]),
-                linewidth=2.4 if last else 1.1,
-                alpha=1.0 if last else 0.75,
-                label="best trial" if last else None,
-            )
-        for number, parameter in enumerate(space):
-            _rail(chart, number, short(parameter.key, keys), _ticks(parameter), parameter.key in partial)
-        _rail(chart, len(space), SCORE, [(0.0, f"{low:.1f}"), (1.0, f"{high:.1f}")] if high > low else [], False)
-        chart.set_ylim(len(levels) - 0.4, -0.55)
-        chart.set_xlim(-0.2 if partial else -0.06, 1.06)
-        _legend(figure, chart)
-
-    return draw(name, "complete trials as lines through all parameters", paint, height=0.6 + 0.74 * (len(space) + 1))
 
 
 def threshold_figure(name: str, frame: pd.DataFrame, joined: bool) -> str:
@@ -150,127 +137,64 @@ def threshold_figure(name: str, frame: pd.DataFrame, joined: bool) -> str:
             if joined:
                 curve = group.groupby("threshold")["score"].mean()
                 chart.plot(curve.index, curve, color=color, linewidth=1.2, alpha=0.8)
-            look: dict[str, Any] = {
-                "fmt": marker,
-                "color": color,
-                "capsize": 2,
-                "elinewidth": 0.9,
-                "label": literal(str(title)),
-            }
-            chart.errorbar(group["threshold"], group["score"], group["score_std"].fillna(0.0), **look)
+            look: dict[str, Any] = {"color": color, "capsize": 2, "elinewidth": 0.9, "label": literal(str(title))}
+            chart.errorbar(group["threshold"], group["score"], group["score_std"].fillna(0.0), fmt=marker, **look)
             top = group.sort_values(["score", "number"], ascending=[False, True]).iloc[0]
             chart.plot(top["threshold"], top["score"], marker="o", ms=13, mfc="none", mec=color, mew=1.6, ls="none")
         chart.plot([], [], marker="o", ms=11, mfc="none", mec=INK, ls="none", label="best T")
-        _legend(figure, chart, columns=1)
+        _legend(chart, columns=1)
 
     return draw(name, "score by T, a curve per labeled fraction", paint, height=3.9)
 
 
-def pareto_figure(name: str, complete: pd.DataFrame, front: pd.DataFrame) -> str:
-    """Score by cost, with the trials that no other beats in both."""
+def _drawn(name: str, words: str, plot: Callable[[], Any], width: float = WIDTH) -> str:
+    """A chart of Optuna's, which takes the style `ggplot` and a new figure for each, in the look of the others."""
+    import matplotlib
+    from matplotlib import pyplot
+    from matplotlib.ticker import LogFormatter, NullFormatter
 
-    def paint(figure: Figure) -> None:
-        chart = axes(figure, "cost in device-hours of training", SCORE)
-        paper = np.array([is_cell(origin) for origin in complete["origin"]], dtype=bool)
-        _dots(chart, complete["cost"], complete["score"], paper)
-        chart.step(front["cost"], front["score"], where="post", color=COLORS[1], label="Pareto front")
-        _legend(figure, chart)
+    styles = patch.dict(matplotlib.style.library, ggplot=matplotlib.RcParams(OPTUNA))
+    with warnings.catch_warnings(), matplotlib.rc_context(OPTUNA), styles:
+        # Optuna calls all of its charts experimental; equal values make axes without extent, which matplotlib widens.
+        warnings.simplefilter("ignore")
+        # No window is wanted, and in a thread none can be had.
+        pyplot.switch_backend("agg")
+        chart = plot()
+        figure = chart.figure
+        chart.set_title("")
+        for dots in [dots for shown in figure.axes for dots in shown.collections if dots.get_array() is not None]:
+            # The blue that Optuna takes ends in white.
+            dots.set_cmap(colors())
+        for axis in [axis for shown in figure.axes for axis in (shown.xaxis, shown.yaxis) if axis.get_scale() == "log"]:
+            axis.set_major_formatter(LogFormatter())
+            axis.set_minor_formatter(NullFormatter())
+        if chart.get_legend() is not None:
+            chart.get_legend().remove()
+        _legend(chart)
+        figure.set_layout_engine("constrained")
+        figure.set_size_inches(width, HEIGHT)
+        drawn = inline(figure, name, words)
+        pyplot.close(figure)
+    return drawn
 
-    return draw(name, "score by cost", paint)
+
+def _mark(chart: Axes, frame: pd.DataFrame, x: pd.Series) -> None:
+    """What is special on top of a chart: the paper's settings as diamonds, and what was stopped at its last report."""
+    state = frame["state"]
+    paper = (state == "complete") & frame["origin"].map(is_cell)
+    look: dict[str, Any] = {"marker": "D", "s": 52, "color": COLORS[2], "edgecolors": INK, "linewidths": 0.7}
+    for chosen, words, how in (
+        (paper, "the paper's setting", look),
+        (state == "pruned", "stopped early (last report)", {"marker": "x", "s": 32, "color": SOFT}),
+    ):
+        if chosen.any():
+            chart.scatter(x[chosen], frame.loc[chosen, "score"], label=words, zorder=3, **how)
 
 
-def _dots(chart: Axes, x: Any, y: Any, paper: np.ndarray) -> None:
-    """Complete trials; those with the paper's settings as diamonds."""
-    across, up = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    look: dict[str, Any] = {"linewidths": 0.7, "edgecolors": INK, "zorder": 3}
-    chart.scatter(across[~paper], up[~paper], s=38, color=COLORS[0], label="complete", **look)
-    if paper.any():
-        chart.scatter(across[paper], up[paper], s=52, color=COLORS[2], marker="D", label=PAPER, **look)
-
-
-def _pruned(chart: Axes, frame: pd.DataFrame, x: str) -> None:
-    """Trials that were stopped: crosses at what they last reported."""
-    if len(frame):
-        across = np.asarray(frame[x], dtype=float)
-        chart.scatter(across, frame["score"], s=32, color=SOFT, marker="x", label="stopped early (last report)")
-
-
-def _legend(figure: Figure, chart: Axes, columns: int = 2) -> None:
+def _legend(chart: Axes, columns: int = 2) -> None:
     handles, labels = chart.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=1.4, columnspacing=1.2)
-
-
-def _whole(axis: Axis) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True))
-
-
-def _axis(chart: Axes, parameter: Parameter, which: str) -> Any:
-    """Prepare an axis for a parameter; what turns its values into places there."""
-    axis = chart.xaxis if which == "x" else chart.yaxis
-    if parameter.choices:
-        words = [literal(str(choice)) for choice in parameter.choices]
-        axis.set_ticks(range(len(words)), words)
-        (chart.set_xlim if which == "x" else chart.set_ylim)(-0.5, len(words) - 0.5)
-        return lambda values: np.array([parameter.choices.index(value) for value in values], dtype=float)
-    if parameter.log:
-        (chart.set_xscale if which == "x" else chart.set_yscale)("log")
-    elif parameter.whole:
-        _whole(axis)
-    return lambda values: np.asarray(values, dtype=float)
-
-
-def _unit(values: np.ndarray, parameter: Parameter) -> np.ndarray:
-    """Numbers as 0 to 1 of the range searched, evenly in the logarithm if that is searched evenly."""
-    assert parameter.low is not None and parameter.high is not None
-    ends = np.array([parameter.low, parameter.high], dtype=float)
-    if parameter.log:
-        values, ends = np.log(values), np.log(ends)
-    return np.asarray((values - ends[0]) / (ends[1] - ends[0]), dtype=float)
-
-
-def _triangles(x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
-    """Corners of triangles between the dots [n, 3]; None for too few, or for dots on one line."""
-    from scipy.spatial import Delaunay
-
-    dots = np.stack([x, y], axis=1)
-    if len(np.unique(dots, axis=0)) < SURFACE or np.linalg.svd(dots - dots.mean(0), compute_uv=False)[1] < 0.05:
-        return None
-    return np.asarray(Delaunay(dots).simplices)
-
-
-def _positions(parameter: Parameter, values: pd.Series) -> np.ndarray:
-    """Places 0 to 1 on an axis of the parallel coordinates; -0.14 where the parameter means nothing."""
-    places = np.full(len(values), -0.14)
-    there = values.notna().to_numpy()
-    held = list(values[there])
-    if parameter.choices:
-        last = max(1, len(parameter.choices) - 1)
-        places[there] = [parameter.choices.index(value) / last for value in held]
-    else:
-        places[there] = _unit(np.asarray(held, dtype=float), parameter)
-    return places
-
-
-def _ticks(parameter: Parameter) -> list[tuple[float, str]]:
-    if parameter.choices:
-        last = max(1, len(parameter.choices) - 1)
-        return [(number / last, literal(str(choice))) for number, choice in enumerate(parameter.choices)]
-    assert parameter.low is not None and parameter.high is not None
-    return [(0.0, value_text(parameter.low)), (1.0, value_text(parameter.high))]
-
-
-def _rail(chart: Axes, y: float, name: str, ticks: Sequence[tuple[float, str]], partial: bool) -> None:
-    """One axis of the parallel coordinates: a line across, its name above, its values below."""
-    chart.plot([0, 1], [y, y], color=INK, linewidth=1.0, zorder=4)
-    if partial:
-        chart.plot([-0.14], [y], marker="o", ms=4, color=SOFT, zorder=4)
-        chart.text(-0.14, y + 0.08, "–", ha="center", va="top", fontsize=8.5)
-    behind = {"facecolor": GROUND, "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
-    chart.text(0, y - 0.09, name, ha="left", va="bottom", fontsize=9, fontweight="bold", zorder=6, bbox=behind)
-    for at, label in ticks:
-        chart.plot([at, at], [y - 0.05, y + 0.05], color=INK, linewidth=1.0, zorder=4)
-        side = "left" if at == 0 else "right" if at == 1 else "center"
-        chart.text(at, y + 0.09, label, ha=side, va="top", fontsize=8.5, zorder=6, bbox=behind)
+    # Optuna's entry for trials that break a constraint; no search here has one.
+    shown = {label: handle for label, handle in zip(labels, handles, strict=True) if label != "Infeasible Trial"}
+    if shown:
+        where: Any = {"loc": "outside upper left", "handlelength": 1.4, "columnspacing": 1.2}
+        chart.figure.legend(shown.values(), shown.keys(), ncols=columns, **where)

@@ -119,15 +119,8 @@ def slices(study: StudyView) -> pd.DataFrame:
         `parameter`, `value`, `score`, `score_std`, `number`, `state` (`complete`, `pruned`), `origin`.
     """
     scored = study.of("complete", "pruned").dropna(subset=["score"])
-    rows = [
-        {"parameter": key, "value": row[key]}
-        | {name: row[name] for name in ("score", "score_std", "number", "state", "origin")}
-        for key in study.keys
-        for row in records(scored)
-        if not pd.isna(row[key])
-    ]
-    columns = ["parameter", "value", "score", "score_std", "number", "state", "origin"]
-    return pd.DataFrame(rows, columns=columns)
+    frame = scored.melt(["score", "score_std", "number", "state", "origin"], study.keys, "parameter", "value")
+    return frame.dropna(subset=["value"])[["parameter", "value", "score", "score_std", "number", "state", "origin"]]
 
 
 def contours(study: StudyView) -> pd.DataFrame:

@@ -33,12 +33,10 @@ def importances(study: StudyView) -> pd.DataFrame:
     # Imported here: the tables do without Optuna.
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-    from fpl.store.as_optuna import as_optuna
-
     rows = []
     for objective in study.objectives:
         # One objective at a time: importance for the front of two is nothing a reader can check.
-        rebuilt = as_optuna(study.space, study.rows, [objective])
+        rebuilt = study.rebuilt([objective])
         with warnings.catch_warnings():
             # Optuna warns of few trials; so does the page, in words.
             warnings.simplefilter("ignore", UserWarning)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pandas as pd
 
 from fpl.files import write_changed
+from fpl.report.elements import document, table
 from fpl.report.page import PAGE, Extra
 from fpl.report.search.findings import best, contours, early_stopping, failures, history, parallel, pareto, slices
 from fpl.report.search.importance import importances
-from fpl.report.search.sections import claim_section, scroll, study_section
+from fpl.report.search.sections import claim_section, study_section
 from fpl.report.search.studies import SearchView, StudyView, read_search
 from fpl.report.search.threshold_claim import SOURCE, checks, thresholds
 from fpl.report.search.words import (
@@ -22,7 +23,6 @@ from fpl.report.search.words import (
     searched,
 )
 from fpl.report.spreadsheet import csv_bytes
-from fpl.report.style import STYLE
 from fpl.store.read import Results, load_results
 
 __all__ = ["search_extra", "search_page", "search_summary_lines", "write_search_pages"]
@@ -33,11 +33,14 @@ SEARCH_STYLE = """
 .scroll + .figures { margin-top: 1rem; }
 figure { margin: 0; padding: 0.5rem; border: 1px solid var(--line); border-radius: 0.5rem; min-width: 0; }
 figure svg { width: 100%; max-width: 32rem; display: block; margin: auto; }
+figure.wide { grid-column: 1 / -1; overflow-x: auto; }
+figure.wide svg { max-width: 60rem; min-width: 36rem; }
 figcaption { font-size: 0.85rem; color: var(--soft); }
 h3 { font-size: 1rem; margin: 1.5rem 0 0.5rem; }
 th { overflow-wrap: normal; }
-table.best .label, table.claim .label { min-width: 3.5rem; }
-td.wrap { white-space: normal; min-width: 12rem; }
+.best tbody th, .claim tbody th { min-width: 3.5rem; }
+.best td:nth-of-type(1), .claim td:nth-of-type(1) { font-weight: 650; }
+.best td:nth-of-type(3) { white-space: normal; min-width: 12rem; }
 .report { border-left: 0.25rem solid var(--up); padding-left: 1rem; }
 """
 
@@ -85,20 +88,20 @@ def search_extra(results: Results) -> list[Extra]:
     """The section of the main page that lists the searches; nothing where there are none."""
     if not results.searches:
         return []
-    rows = []
+    rows = {}
     for name in results.searches:
         search = read_search(results, name)
         link = escape(name)
         if (results.folder / FOLDER / name / PAGE).exists():
             link = f'<a href="{FOLDER}/{link}/{PAGE}">{link}</a>'
-        trials = sum(map(searched, search.studies))
-        cells = [f"<td>{trials}</td>", f"<td>{escape(search.caption)}</td>"]
-        cells.append(f"<td>{escape('; '.join(best_lines(search))) or '–'}</td>")
-        rows.append(f'<tr><th scope="row" class="label">{link}</th>{"".join(cells)}</tr>')
-    head = '<thead><tr><td class="label"></td><th>trials</th><th>question</th><th>best (mIoU in %)</th></tr></thead>'
-    table = f'<table class="searches">{head}<tbody>{"".join(rows)}</tbody></table>'
+        rows[link] = {
+            "trials": sum(map(searched, search.studies)),
+            "question": escape(search.caption),
+            "best (mIoU in %)": escape("; ".join(best_lines(search))) or "–",
+        }
     note = '<p class="head">A best number was selected among its trials: its page says on which images.</p>'
-    return [Extra("searches", "Searches", f"{note}\n{scroll('searches', table)}\n")]
+    shown = table("searches", "searches", pd.DataFrame.from_dict(rows, orient="index"), plain=False)
+    return [Extra("searches", "Searches", f"{note}\n{shown}\n")]
 
 
 def search_page(search: SearchView, files: Sequence[str] = (), back: bool = False) -> str:
@@ -111,16 +114,7 @@ def search_page(search: SearchView, files: Sequence[str] = (), back: bool = Fals
     """
     heading = f"Search {search.name}: {search.caption}"
     links = [f'<li><a href="#s{number}">{escape(study.title)}</a></li>' for number, study in enumerate(search.studies)]
-    parts = [
-        "<!doctype html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(heading)}</title>",
-        f"<style>{STYLE}{SEARCH_STYLE}</style>",
-        "</head>",
-        "<body>",
+    body = [
         *([f'<p><a href="../../{PAGE}">all tables, and what numbers of their scale can show</a></p>'] if back else []),
         f"<h1>{escape(heading)}</h1>",
         '<div class="summary">',
@@ -134,10 +128,8 @@ def search_page(search: SearchView, files: Sequence[str] = (), back: bool = Fals
         *(part for number, study in enumerate(search.studies) for part in study_section(f"s{number}", study)),
         "</main>",
         *_files(files),
-        "</body>",
-        "</html>",
     ]
-    return "\n".join(parts) + "\n"
+    return document(heading, body, SEARCH_STYLE)
 
 
 def _write_frames(target: Path, trials: pd.DataFrame, search: SearchView) -> list[str]:

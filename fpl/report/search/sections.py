@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 
 import pandas as pd
 
+from fpl.report.elements import bullets, table
 from fpl.report.search import charts as figures
-from fpl.report.search.findings import best, contours, failures, history, parallel, pareto, slices
+from fpl.report.search.findings import best, contours, failures, history, pareto, slices
 from fpl.report.search.importance import conditions, importances
 from fpl.report.search.studies import SearchView, StudyView, short, value_text
 from fpl.report.search.threshold_claim import THRESHOLD, Check, checks, thresholds
@@ -17,11 +17,11 @@ from fpl.report.search.words import (
     facts,
     final_line,
     importance_line,
-    plural,
     score_text,
     stopping_line,
     warnings,
 )
+from fpl.report.tables.numbers import plural
 from fpl.store.search_frame import records
 from fpl.store.trials import is_cell
 
@@ -51,17 +51,17 @@ def claim_section(search: SearchView) -> list[str]:
 
 
 def _claim_table(check: Check) -> str:
-    head = ("best T", "mIoU in %", "trials", "T tried")
     rows = [
-        f'<tr><th scope="row" class="label">{escape(str(row["fraction"]))}</th>'
-        f'<td><span class="ours">{value_text(float(row["best_threshold"]))}</span></td>'
-        f"<td>{escape(score_text(row))}</td><td>{row['trials']}</td>"
-        f"<td>{value_text(float(row['lowest']))} to {value_text(float(row['highest']))}</td></tr>"
+        {
+            "best T": value_text(float(row["best_threshold"])),
+            "mIoU in %": score_text(row),
+            "trials": row["trials"],
+            "T tried": f"{value_text(float(row['lowest']))} to {value_text(float(row['highest']))}",
+        }
         for _, row in check.rows.iterrows()
     ]
-    names = "".join(f'<th scope="col">{name}</th>' for name in head)
-    top = f'<thead><tr><th scope="col" class="label">labeled</th>{names}</tr></thead>'
-    return scroll("best T", f'<table class="claim">{top}<tbody>{"".join(rows)}</tbody></table>')
+    frame = pd.DataFrame(rows, index=check.rows["fraction"].to_list()).rename_axis(columns="labeled")
+    return table("claim", "best T by labeled fraction", frame)
 
 
 def study_section(anchor: str, study: StudyView) -> list[str]:
@@ -72,7 +72,7 @@ def study_section(anchor: str, study: StudyView) -> list[str]:
         f'<section id="{anchor}">',
         f'<h2><a href="#{anchor}">{escape(study.title)}</a></h2>',
         *(f'<p class="head">{escape(text)}</p>' for text in facts(study)),
-        _list("warnings", [f"warning: {warning}" for warning in warnings(study)]),
+        *bullets("warnings", [f"warning: {warning}" for warning in warnings(study)]),
         *([f'<p class="report">{escape(final)}</p>'] if final else []),
         *_best(study),
         *(f"<p>{escape(text[0].upper() + text[1:])}</p>" for text in told if text),
@@ -83,44 +83,36 @@ def study_section(anchor: str, study: StudyView) -> list[str]:
 
 
 def _best(study: StudyView) -> list[str]:
-    frame = best(study)
+    """The best settings, then those of the paper that are not among them."""
+    frame, paper = best(study), study.paper
     if frame.empty:
         return ["<p>No trial is complete yet.</p>"]
-    head = ["", "mIoU in %", "to the paper's best", "setting", "trial", "from"]
+    labels = [f"{row['rank']}{', paper' * is_cell(row['origin'])}" for _, row in frame.iterrows()]
+    others = paper[~paper["number"].isin(frame["number"])]
+    shown = pd.concat([frame, others], ignore_index=True)
+    base = paper.iloc[0]["score"] if len(paper) else None
+    columns = {
+        "mIoU in %": [score_text(row) for _, row in shown.iterrows()],
+        "to the paper's best": ["–" if base is None else f"{score - base:+.2f}" for score in shown["score"]],
+        "setting": [study.setting(row) for _, row in shown.iterrows()],
+        "trial": shown["number"].to_list(),
+        "from": shown["origin"].to_list(),
+    }
     if "cost" in study.objectives:
-        head.append("device-hours")
-    rows = [_best_row(f"{row['rank']}{', paper' * is_cell(row['origin'])}", row, study) for _, row in frame.iterrows()]
-    paper = study.paper
-    listed = set(frame["number"])
-    rows += [_best_row("paper", row, study) for _, row in paper.iterrows() if row["number"] not in listed]
-    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head[1:])
-    top = f'<thead><tr><td class="label"></td>{names}</tr></thead>'
-    table = f'<table class="best">{top}<tbody>{"".join(rows)}</tbody></table>'
-    return ["<h3>Best settings, and the paper's</h3>", scroll("best settings", table)]
-
-
-def _best_row(label: str, row: pd.Series, study: StudyView) -> str:
-    difference = row["score"] - study.paper.iloc[0]["score"] if len(study.paper) else None
-    cells = [
-        f'<td><span class="ours">{escape(score_text(row))}</span></td>',
-        f"<td>{'–' if difference is None else f'{difference:+.2f}'}</td>",
-        f'<td class="wrap">{escape(study.setting(row))}</td>',
-        f"<td>{row['number']}</td>",
-        f"<td>{escape(str(row['origin']))}</td>",
-    ]
-    if "cost" in study.objectives:
-        cells.append(f"<td>{row['cost']:.3g}</td>")
-    return f'<tr><th scope="row" class="label">{label}</th>{"".join(cells)}</tr>'
+        columns["device-hours"] = [f"{cost:.3g}" for cost in shown["cost"]]
+    made = pd.DataFrame(columns, index=[*labels, *["paper"] * len(others)])
+    return ["<h3>Best settings, and the paper's</h3>", table("best", "best settings", made)]
 
 
 def _pictures(anchor: str, study: StudyView) -> list[str]:
     """All figures of a study."""
     if len(study.complete) < ENOUGH_TO_DRAW:
         return ["<p>Fewer than two complete trials: nothing to draw.</p>"]
-    found = [_figure(figures.history_figure(f"{anchor}h", history(study)), "What was tried, and the best so far.")]
-    front = pareto(study)
-    if len(front):
-        picture = figures.pareto_figure(f"{anchor}p", study.complete, front)
+    found = [
+        _figure(figures.history_figure(f"{anchor}h", study, history(study)), "What was tried, and the best so far.")
+    ]
+    if len(pareto(study)):
+        picture = figures.pareto_figure(f"{anchor}p", study)
         found.append(_figure(picture, "No other trial beats those of the front in both objectives."))
     found += _importance_pictures(anchor, study)
     where = conditions(study)
@@ -129,11 +121,12 @@ def _pictures(anchor: str, study: StudyView) -> list[str]:
         part = cut[cut["parameter"] == parameter.key]
         if (part["state"] == "complete").any():
             beside = f", where it means something: {where[parameter.key]}" if parameter.key in where else ""
-            picture = figures.slice_figure(f"{anchor}s{number}", part, parameter)
+            picture = figures.slice_figure(f"{anchor}s{number}", study, part, parameter)
             found.append(_figure(picture, f"Slice: {parameter.key}{beside}."))
     found += _contour_pictures(anchor, study)
-    lines = figures.parallel_figure(f"{anchor}l", parallel(study), study.space)
-    found.append(_figure(lines, "Parallel coordinates: a line is a trial; – is where a parameter means nothing."))
+    lines = figures.parallel_figure(f"{anchor}l", study)
+    words = "Parallel coordinates: a line is a complete trial; None is where a parameter means nothing."
+    found.append(_figure(lines, words, "wide"))
     return ["<h3>What mattered</h3>", f'<div class="figures">{"".join(found)}</div>']
 
 
@@ -153,7 +146,6 @@ def _importance_pictures(anchor: str, study: StudyView) -> list[str]:
 def _contour_pictures(anchor: str, study: StudyView) -> list[str]:
     """The pairs with the most trials where both parameters mean something."""
     frame = contours(study)
-    space = {parameter.key: parameter for parameter in study.space}
     pairs = sorted(frame.groupby(["x", "y"], sort=False), key=lambda pair: -len(pair[1]))
     found: list[str] = []
     for number, ((x, y), part) in enumerate(pairs):
@@ -161,7 +153,7 @@ def _contour_pictures(anchor: str, study: StudyView) -> list[str]:
             break
         # Where one of them has one value alone there is nothing to see that its slice does not show.
         if part["x_value"].nunique() > 1 and part["y_value"].nunique() > 1:
-            picture = figures.contour_figure(f"{anchor}c{number}", part, space[str(x)], space[str(y)])
+            picture = figures.contour_figure(f"{anchor}c{number}", study, str(x), str(y))
             names = f"{short(str(x), study.keys)} and {short(str(y), study.keys)}"
             found.append(_figure(picture, f"Contour: {names}, {plural(len(part), 'complete trial')}."))
     return found
@@ -172,17 +164,8 @@ def _failed(study: StudyView) -> list[str]:
     texts = [
         f"trial {row['number']} ({row['setting']}): {row['reason'] or 'no reason given'}" for row in records(frame)
     ]
-    return ["<h3>Failed trials</h3>", _list("gaps", texts)] if texts else []
+    return ["<h3>Failed trials</h3>", *bullets("gaps", texts)] if texts else []
 
 
-def _figure(picture: str, caption: str) -> str:
-    return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def scroll(label: str, inside: str) -> str:
-    """A box that scrolls by itself where its table is wider than the page."""
-    return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">{inside}</div>'
-
-
-def _list(kind: str, texts: Sequence[str]) -> str:
-    return f'<ul class="{kind}">{"".join(f"<li>{escape(text)}</li>" for text in texts)}</ul>' if texts else ""
+def _figure(picture: str, caption: str, kind: str = "") -> str:
+    return f"<figure{kind and f' class={kind}'}>{picture}<figcaption>{escape(caption)}</figcaption></figure>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -16,6 +16,9 @@ from fpl.store.read import Results
 from fpl.store.rows import FRACTION, read_object, read_space
 from fpl.store.search_frame import records
 from fpl.store.trials import TrialRow, is_cell, read_trials
+
+if TYPE_CHECKING:
+    from optuna import Study
 
 # What tells studies of one search apart, where the label of their data does not.
 APART = ("cell", "scale", "protocol", "sampler", "sampler_seed", "stop", "seeds", "splits", "objectives", "metric")
@@ -77,6 +80,13 @@ class StudyView:
     def of(self, *states: str) -> pd.DataFrame:
         """The trials in one of some states, by number."""
         return self.trials[self.trials["state"].isin(states)].reset_index(drop=True)
+
+    def rebuilt(self, objectives: Sequence[str] = ("miou",)) -> Study:
+        """The trials as Optuna holds them, for its charts and importances."""
+        # Imported here: the tables do without Optuna.
+        from fpl.store.as_optuna import as_optuna
+
+        return as_optuna(self.space, self.rows, objectives)
 
     def setting(self, row: Mapping[str, Any] | pd.Series) -> str:
         """The parameters of a trial in words: `threshold 0.85, strategy n-1`."""

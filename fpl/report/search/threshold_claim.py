@@ -14,6 +14,7 @@ import pandas as pd
 
 from fpl.config.layers import flatten
 from fpl.report.search.studies import SearchView, StudyView, count, fraction_of, value_text
+from fpl.report.tables.numbers import plural
 from fpl.store.rows import read_object
 from fpl.store.search_frame import records
 
@@ -87,16 +88,12 @@ def _kind(about: Mapping[str, Any]) -> str:
 def _check(studies: list[StudyView], tried: pd.DataFrame, several: bool) -> Check:
     ids = tuple(str(study.about["study"]) for study in studies)
     ours = tried[tried["study"].isin(ids)]
-    rows = []
-    for (labeled, fraction), group in ours.groupby(["labeled_images", "fraction"]):
-        best = group.sort_values(["score", "number"], ascending=[False, True]).iloc[0]
-        rows.append(
-            {"fraction": fraction, "labeled_images": labeled, "best_threshold": best["threshold"]}
-            | {name: best[name] for name in ("score", "score_std", "runs_scored", "number", "study")}
-            | {"trials": len(group), "lowest": group["threshold"].min(), "highest": group["threshold"].max()}
-        )
+    keys = ["labeled_images", "fraction"]
+    best = ours.sort_values(["score", "number"], ascending=[False, True]).drop_duplicates(keys)
+    spans = ours.groupby(keys)["threshold"].agg(trials="size", lowest="min", highest="max").reset_index()
     columns = ["fraction", "labeled_images", "best_threshold", "score", "score_std", "runs_scored", "number", "study"]
-    frame = pd.DataFrame(rows, columns=[*columns, "trials", "lowest", "highest"])
+    frame = best.rename(columns={"threshold": "best_threshold"}).merge(spans, on=keys)
+    frame = frame[[*columns, "trials", "lowest", "highest"]]
     # A fraction `1/8` or a number of images; a row of an older store may lack the images.
     frame = frame.sort_values(["labeled_images", "fraction"], key=_amount, ignore_index=True)
     verdict = falling(list(frame["best_threshold"]))
@@ -109,8 +106,8 @@ def _check(studies: list[StudyView], tried: pd.DataFrame, several: bool) -> Chec
     )
     where = f" ({', '.join(said)})" if several else ""
     numbers = "; ".join(
-        f"{row['fraction']} labeled: best T {value_text(float(row['best_threshold']))} of {row['trials']} "
-        f"trial{'s' if row['trials'] != 1 else ''} ({row['score']:.2f} %)"
+        f"{row['fraction']} labeled: best T {value_text(float(row['best_threshold']))} of "
+        f"{plural(row['trials'], 'trial')} ({row['score']:.2f} %)"
         for row in records(frame)
     )
     why = {

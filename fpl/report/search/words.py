@@ -12,6 +12,7 @@ from fpl.report.search.findings import best, early_stopping, margin_between
 from fpl.report.search.importance import ENOUGH_BEST, ENOUGH_TRIALS, QUANTILE
 from fpl.report.search.studies import SearchView, StudyView, count, direction_words, read_search
 from fpl.report.search.threshold_claim import checks
+from fpl.report.tables.numbers import plural
 from fpl.store.read import Results
 from fpl.store.trials import is_cell
 
@@ -192,11 +193,6 @@ def importance_line(study: StudyView) -> str:
     if top < ENOUGH_BEST:
         return f"{text}. Optuna advises {ENOUGH_BEST} or more among the best: take it as a hint"
     return text
-
-
-def plural(number: int, word: str, several: str = "") -> str:
-    """`1 trial`, `2 trials`; `several` where that is no mere s."""
-    return f"{number} {word if number == 1 else several or word + 's'}"
 
 
 def best_lines(search: SearchView) -> list[str]:

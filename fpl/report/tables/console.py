@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -91,10 +92,10 @@ def blocks(grid: Grid, width: int) -> list[range]:
 
 def _groups(columns: Sequence[Column]) -> Iterator[tuple[int, int]]:
     begin = 0
-    for number in range(1, len(columns) + 1):
-        if number == len(columns) or columns[number].group != columns[begin].group:
-            yield begin, number
-            begin = number
+    for _, group in groupby(columns, key=lambda column: column.group):
+        end = begin + len(list(group))
+        yield begin, end
+        begin = end
 
 
 def _label_width(grid: Grid) -> int:

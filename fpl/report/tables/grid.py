@@ -9,7 +9,6 @@ from fpl.config.campaign import Campaign
 from fpl.config.cells import Cell
 from fpl.config.experiment import Experiment, thresholds
 from fpl.config.identity import recipe_digest
-from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.report.statistics import Spread, margin, paired, repetition, spread_within
 from fpl.report.tables import verdict
@@ -17,10 +16,6 @@ from fpl.report.tables.entry import Entry, Grid, Line, Scale, State
 from fpl.report.tables.lookup import Lookup, Record, look_up, number
 from fpl.report.tables.verdict import Verdict
 from fpl.store.read import Results
-
-# Unlabeled images of one slot that a step brings an epoch further by, where it is not 1: AEL's loader walks through its
-# list two images at a time for every mixed one, CPS's reads each as the first of a pair.
-EPOCH_IMAGES = {"ael": 2}
 
 
 def build_grids(campaign: Campaign, results: Results | None) -> list[Grid]:
@@ -33,47 +28,24 @@ def build_grids(campaign: Campaign, results: Results | None) -> list[Grid]:
     Raises:
         FplError: A row of T settings that is `of` no row with T.
     """
-    lookup, scale = look_up(results), Scale.of(campaign.scale)
-    used = {cell.name: cell.configs[0] for cells in campaign.tables.values() for cell in cells if cell.configs}
-    return [
-        build_grid(
-            campaign.tables[item.name], lookup, campaign.every, scale, show=campaign.cells[item.name], configs=used
-        )
-        for item in campaign.experiments
-    ]
+    return [build_grid(campaign, item.name, look_up(results)) for item in campaign.experiments]
 
 
-def build_grid(
-    cells: Sequence[Cell],
-    results: Results | Lookup | None,
-    experiments: Sequence[Experiment],
-    scale: Scale,
-    show: Sequence[Cell] | None = None,
-    configs: Mapping[str, RunConfig] | None = None,
-) -> Grid:
-    """One table, filled from the results: a pure function of its arguments.
+def build_grid(campaign: Campaign, table: str, lookup: Lookup) -> Grid:
+    """One table of a campaign, filled from the runs of a store: a pure function of its arguments.
 
-    Args:
-        cells: All cells of one table, row by row.
-        results: The store, or None where nothing has been run.
-        experiments: All tables: those of T settings name rows of others.
-        scale: The scale of the cells.
-        show: Cells whose rows and columns are shown; None for all.
-        configs: Cell name -> configuration, of other tables too: the T that is really used.
-
-    Returns:
-        The grid. Whether its metric's column exists in the store does not matter: what is not there is missing.
+    Whether its metric's column exists in the store does not matter: what is not there is missing.
 
     Raises:
         FplError: A row of T settings that is `of` no row with T.
     """
+    cells, scale = campaign.tables[table], Scale.of(campaign.scale)
     experiment = cells[0].experiment
-    lookup = results if isinstance(results, Lookup) else look_up(results)
     repeated = _repeated(cells, lookup)
-    settings = _settings(cells, experiments, configs or {}) if experiment.table.metric == "threshold" else {}
+    settings = _settings(cells, campaign) if experiment.table.metric == "threshold" else {}
     entries = {cell.name: _entry(cell, lookup, settings.get(cell.name)) for cell in cells}
     entries = {name: _compare(entry, entries, scale, repeated) for name, entry in entries.items()}
-    shown = {cell.name for cell in (cells if show is None else show)}
+    shown = {cell.name for cell in campaign.cells.get(table, [])}
     rows = {cell.row.key: cell.row for cell in cells if cell.name in shown}
     columns = {cell.column.key: cell.column for cell in cells if cell.name in shown}
     lines = tuple(
@@ -94,13 +66,13 @@ def measure(cell: Cell, record: Record) -> float | None:
     """The cell's metric of one run; None where the run does not have it.
 
     Seconds per epoch are the seconds of the training steps, validation left out, per pass over the unlabeled list. What
-    counts as a pass is what the released code of the method calls an epoch (`EPOCH_IMAGES`).
+    counts as a pass is what the released code of the method calls an epoch (`epoch_images`).
     """
     if cell.experiment.table.metric == "miou":
         return number(record, metric_column(cell))
     seconds, images = number(record, "train_seconds"), number(record, "unlabeled_images")
     config = cell.configs[0]
-    seen = config.train.steps * config.data.unlabeled_batch * EPOCH_IMAGES.get(config.method.name, 1)
+    seen = config.train.steps * config.data.unlabeled_batch * config.method.epoch_images
     return seconds * images / seen if seconds is not None and images and seen else None
 
 
@@ -197,17 +169,16 @@ def _over_seeds(cells: Sequence[Cell], lookup: Lookup) -> Spread | None:
     return spread_within(groups.values())
 
 
-def _settings(
-    cells: Sequence[Cell], experiments: Sequence[Experiment], configs: Mapping[str, RunConfig]
-) -> dict[str, float]:
+def _settings(cells: Sequence[Cell], campaign: Campaign) -> dict[str, float]:
     """T behind each cell of a table of T settings: of the configuration that is run, else of the other table's file."""
+    configs = {cell.name: cell.configs[0] for cells in campaign.tables.values() for cell in cells if cell.configs}
     found: dict[str, float] = {}
     for cell in cells:
         if not cell.row.of or cell.row.role == "cited":
             continue
         table, _, row = cell.row.of.partition(".")
-        listed = thresholds(experiments, cell.row)
-        other = next(item for item in experiments if item.name == table)
+        listed = thresholds(campaign.every, cell.row)
+        other = next(item for item in campaign.every if item.name == table)
         number = _counterpart(cell, other)
         config = configs.get(f"{table}.{row}.{other.columns[number].key}")
         found[cell.name] = config.loss.threshold if config and config.loss.kind == "fpl" else listed[number]

@@ -11,7 +11,7 @@ import numpy as np
 from fpl.config.experiment import Row
 from fpl.report.statistics import CONFIDENCE, FEW, RESAMPLES, SignTest, bootstrap_interval, paired, sign_test
 from fpl.report.tables.entry import Entry, Grid
-from fpl.report.tables.numbers import probability_text
+from fpl.report.tables.numbers import plural, probability_text
 
 CAVEAT = (
     "Comparisons of one column share its images and often a run: they are not independent, so p is a guide, no proof."
@@ -88,10 +88,10 @@ class Duel:
             parts.append(f"the paper's numbers of the same comparisons: {_counts(self.printed)}")
         if self.best:
             parts.append(
-                "the best was " + ", ".join(f"{label} ({_plural(n, 'time')})" for label, n in self.best.most_common())
+                "the best was " + ", ".join(f"{label} ({plural(n, 'time')})" for label, n in self.best.most_common())
             )
         if self.without:
-            listed = ", ".join(f"{label} ({_plural(count, 'column')})" for label, count in self.without.items())
+            listed = ", ".join(f"{label} ({plural(count, 'column')})" for label, count in self.without.items())
             parts.append(f"the tables have no such row for {listed}")
         if self.waiting:
             parts.append(f"{self.waiting} more {'waits' if self.waiting == 1 else 'wait'} for runs")
@@ -200,12 +200,7 @@ def _best(grid: Grid, entry: Entry, rows: Sequence[str]) -> dict[tuple[tuple[str
 
 def _counts(test: SignTest) -> str:
     """`20 wins, 9 losses, 1 tie`."""
-    counts = ((test.wins, "win", "wins"), (test.losses, "loss", "losses"), (test.ties, "tie", "ties"))
-    return ", ".join(f"{count} {one if count == 1 else many}" for count, one, many in counts)
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+    return ", ".join([plural(test.wins, "win"), plural(test.losses, "loss", "losses"), plural(test.ties, "tie")])
 
 
 def _what(label: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
+from fpl.report.elements import bullets, scroll
 from fpl.report.tables.entry import Entry, Grid, Line
 from fpl.report.tables.numbers import show
 from fpl.report.tables.remarks import gaps, head, notes, title, warnings
@@ -15,21 +16,15 @@ def section(grid: Grid) -> str:
     """A `<section>` whose id is the table's name."""
     texts, marks = notes(grid)
     heading = escape(title(grid))
+    rows = [_row(line, marks.get(line.row.key, [])) for line in grid.lines]
     parts = [
         f'<section id="{grid.name}">',
         f'<h2><a href="#{grid.name}">{heading}</a></h2>',
         f'<p class="head">{escape("; ".join(head(grid)))}</p>',
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{heading}">',
-        "<table>",
-        *_header(grid),
-        "<tbody>",
-        *(_row(line, marks.get(line.row.key, [])) for line in grid.lines),
-        "</tbody>",
-        "</table>",
-        "</div>",
+        scroll(title(grid), "\n".join(["<table>", *_header(grid), "<tbody>", *rows, "</tbody>", "</table>"])),
         *([f'<ol class="notes">{"".join(f"<li>{escape(note)}</li>" for note in texts)}</ol>'] if texts else []),
-        *_list("gaps", gaps(grid)),
-        *_list("warnings", [f"warning: {warning}" for warning in warnings(grid)]),
+        *bullets("gaps", gaps(grid)),
+        *bullets("warnings", [f"warning: {warning}" for warning in warnings(grid)]),
         "</section>",
     ]
     return "\n".join(parts)
@@ -76,7 +71,3 @@ def _cell(entry: Entry) -> str:
         arrow = f" {escape(shown.paper_arrow)}" if shown.paper_arrow else ""
         lines.append(f'<div class="paper">{"cited" if shown.cited else "paper"} {number}{arrow}</div>')
     return "".join(lines) or "–"
-
-
-def _list(kind: str, texts: Sequence[str]) -> list[str]:
-    return [f'<ul class="{kind}">{"".join(f"<li>{escape(text)}</li>" for text in texts)}</ul>'] if texts else []

@@ -6,74 +6,48 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
-from fpl.report.spreadsheet import harmless
+import pandas as pd
+
+from fpl.report.spreadsheet import csv_bytes
 from fpl.report.statistics import mean_interval
 from fpl.report.tables.entry import Entry, Grid
 
-FIELDS = (
-    "table",
-    "row",
-    "column",
-    "printed",
-    "ours",
-    "std",
-    "n",
-    "wanted",
-    "difference",
-    "arrow_printed",
-    "arrow_ours",
-    "arrow_low",
-    "arrow_high",
-    "arrow_n",
-    "verdict",
-    "reason",
-    "run_ids",
-)
-
 
 def longform(grids: Sequence[Grid]) -> str:
-    """All cells of all tables under the header `FIELDS`; what is not there is empty.
+    """All cells of all tables; what is not there is empty.
 
     `run_ids` has a blank between two: `frame["run_ids"].str.split()` gives lists.
     """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(FIELDS)
-    for grid in grids:
-        for entry in grid.entries:
-            writer.writerow(_record(grid, entry))
-    return stream.getvalue()
+    return csv_bytes(
+        pd.DataFrame([_record(grid, entry) for grid in grids for entry in grid.entries]), digits=12
+    ).decode()
 
 
-def _record(grid: Grid, entry: Entry) -> list[object]:
+def _record(grid: Grid, entry: Entry) -> dict[str, object]:
     cell, interval = entry.cell, mean_interval(entry.gains)
-    return [
-        grid.name,
-        cell.row.key,
-        cell.column.key,
-        _number(cell.printed),
-        _number(entry.ours),
-        _number(entry.std),
-        len(entry.runs),
-        entry.wanted,
-        _number(entry.difference),
-        _number(cell.arrow),
-        _number(entry.arrow),
-        _number(interval.low if interval is not None else None),
-        _number(interval.high if interval is not None else None),
-        len(entry.gains) or "",
-        str(entry.verdict),
-        harmless(entry.reason),
-        " ".join(entry.runs),
-    ]
+    return {
+        "table": grid.name,
+        "row": cell.row.key,
+        "column": cell.column.key,
+        "printed": _number(cell.printed),
+        "ours": _number(entry.ours),
+        "std": _number(entry.std),
+        "n": len(entry.runs),
+        "wanted": entry.wanted,
+        "difference": _number(entry.difference),
+        "arrow_printed": _number(cell.arrow),
+        "arrow_ours": _number(entry.arrow),
+        "arrow_low": _number(interval.low if interval is not None else None),
+        "arrow_high": _number(interval.high if interval is not None else None),
+        "arrow_n": len(entry.gains) or "",
+        "verdict": str(entry.verdict),
+        "reason": entry.reason,
+        "run_ids": " ".join(entry.runs),
+    }
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
+def _number(value: float | None) -> float | None:
     # Six decimals are more than any of it means, and hide that floats were added; + 0.0 makes -0 a 0.
-    return f"{round(value, 6) + 0.0:.6f}".rstrip("0").rstrip(".")
+    return None if value is None else round(value, 6) + 0.0

@@ -25,7 +25,6 @@ class Summary:
         train_seconds: Training time of the finished runs, added up.
         duels: FPL against its baseline, the best control, and labeled images alone.
         warnings: What a reader of the whole store should know.
-        wall_seconds: How long the command that ran them took; None if unknown.
         notes: What else is to be said: rows that are left out.
     """
 
@@ -37,7 +36,6 @@ class Summary:
     train_seconds: float
     duels: tuple[Duel, ...]
     warnings: tuple[str, ...] = ()
-    wall_seconds: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -52,20 +50,17 @@ class Summary:
         if self.failed:
             line += f", {self.failed} failed"
         line += f"; {duration(self.train_seconds)} of training in total"
-        if self.wall_seconds is not None:
-            line += f", {duration(self.wall_seconds)} on the clock"
         if self.pending:
             line += f"; {self.pending} cell{'s' if self.pending > 1 else ''} pending"
         return line
 
 
-def summarize(grids: Sequence[Grid], results: Results | None, wall_seconds: float | None = None) -> Summary:
+def summarize(grids: Sequence[Grid], results: Results | None) -> Summary:
     """Count runs and comparisons over tables of one scale.
 
     Args:
         grids: At least one.
         results: The store they were filled from.
-        wall_seconds: How long the command that ran them took, if it says so.
     """
     entries = [entry for grid in grids for entry in grid.entries]
     lookup = grids[0].lookup
@@ -80,5 +75,4 @@ def summarize(grids: Sequence[Grid], results: Results | None, wall_seconds: floa
         sum(number(record, "train_seconds") or 0.0 for record in runs),
         duels(grids),
         tuple(results.warnings()) if results is not None else (),
-        wall_seconds,
     )

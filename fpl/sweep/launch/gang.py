@@ -15,7 +15,8 @@ from typing import Any
 import ray
 
 from fpl.errors import FplError
-from fpl.sweep.cluster import Cluster, Slots
+from fpl.sweep.cluster import Cluster
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, fail, reason_of
 from fpl.sweep.launch.group import LIMIT, PATIENCE, Group, release
 from fpl.sweep.launch.mailbox import Ended, Entered, Event, Mailbox, Verdict, ended, times
@@ -31,20 +32,20 @@ RAY_TRAIN = {
 
 
 class GangTrial(JobTrial):
-    """Carries jobs out on a group of workers. A job whose workers died is handed out again, `attempts` times in all."""
+    """Carries jobs out on a group of workers. A job whose workers died is handed out again."""
 
     warm = True
 
-    def setup(self, config: dict[str, Any], jobs: list[Job], slots: Slots, attempts: int, folder: Path) -> None:
+    def setup(self, config: dict[str, Any], jobs: list[Job], execution: Execution, folder: Path) -> None:
         """Called by Tune in the trial's process; see `JobTrial`."""
         for name, value in RAY_TRAIN.items():
             os.environ.setdefault(name, value)
         self._group: Group | None = None
         self._placement_group = ""
         self._futile = 0
-        super().setup(config, jobs, slots, attempts, folder)
-        threads = {"num_cpus": 0, "max_concurrency": 4 + 2 * slots.workers}
-        self._mailbox = ray.remote(**threads)(Mailbox).remote(attempts)
+        super().setup(config, jobs, execution, folder)
+        threads = {"num_cpus": 0, "max_concurrency": 4 + 2 * execution.workers}
+        self._mailbox = ray.remote(**threads)(Mailbox).remote(execution.attempts)
 
     def begin(self, job: Job) -> None:
         """Put the job into the mailbox, and see to it that there are workers."""
@@ -98,7 +99,7 @@ class GangTrial(JobTrial):
 
     def _assemble(self) -> None:
         self._release()
-        self._group = Group(self._mailbox, self.slots, self.folder, restarts=self.attempts)
+        self._group = Group(self._mailbox, self.execution, self.folder)
 
     def _dismiss(self) -> None:
         if self._group is not None:
@@ -116,10 +117,10 @@ class GangTrial(JobTrial):
         """Ray Train gave the group up while the job is not over: try again where there is hope, else its end."""
         self._futile += 1
         try:
-            Cluster(shared=True).concurrency(self.slots)
+            Cluster(shared=True).concurrency(self.execution)
         except FplError as infeasible:
             return ended(self.job.run_id, "failed", f"{infeasible.what} (after the loss of nodes)")
-        if self._futile > self.attempts and not _waits_for_room(error):
+        if self._futile > self.execution.attempts and not _waits_for_room(error):
             words = "without a word" if error is None else reason_of(error)
             return ended(self.job.run_id, "failed", f"{times('its workers did not start', self._futile)}: {words}")
         self._assemble()

@@ -21,7 +21,8 @@ import torch.distributed as dist
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from fpl.errors import shortage
-from fpl.sweep.cluster import Slots, first_line
+from fpl.sweep.cluster import first_line
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, reason_of, run_job
 from fpl.sweep.local import LostWorkerError
 from fpl.train.runtime import Verdict
@@ -41,27 +42,28 @@ class Group:
 
     Args:
         mailbox: Actor of `Mailbox`.
-        slots: Number of workers and what each gets.
+        execution: Number of workers and what each gets, and how often those that died are replaced.
         folder: For Ray Train's own files; nothing of a run is kept there.
-        restarts: How often Ray Train replaces workers that died before it gives up.
     """
 
-    def __init__(self, mailbox: Any, slots: Slots, folder: Path, restarts: int) -> None:
+    def __init__(self, mailbox: Any, execution: Execution, folder: Path) -> None:
         self.error: BaseException | None = None
         self._trainer = _Trainer(
             work,
-            train_loop_config={"mailbox": mailbox, "gpus": slots.gpus_per_worker},
+            train_loop_config={"mailbox": mailbox, "gpus": execution.gpus_per_worker},
             scaling_config=ray.train.ScalingConfig(
-                num_workers=slots.workers,
-                use_gpu=slots.gpus_per_worker > 0,
-                resources_per_worker=slots.held,
+                num_workers=execution.workers,
+                use_gpu=execution.gpus_per_worker > 0,
+                resources_per_worker=execution.held,
             ),
-            torch_config=ray.train.torch.TorchConfig(backend="nccl" if slots.gpus_per_worker else "gloo"),
+            torch_config=ray.train.torch.TorchConfig(backend="nccl" if execution.gpus_per_worker else "gloo"),
             run_config=ray.train.RunConfig(
                 # Never an old name: Ray Train would take up what it finds under it.
                 name=f"group-{secrets.token_hex(6)}",
                 storage_path=str(folder),
-                failure_config=ray.train.FailureConfig(max_failures=restarts, controller_failure_limit=ROOM_ROUNDS),
+                failure_config=ray.train.FailureConfig(
+                    max_failures=execution.attempts, controller_failure_limit=ROOM_ROUNDS
+                ),
             ),
         )
         self._thread = threading.Thread(target=self._hold, name="group", daemon=True)

@@ -20,7 +20,7 @@ class InlineTrial(JobTrial):
 
     def begin(self, job: Job) -> None:
         """Start the thread."""
-        if job.device == "auto" and not self.slots.gpus_per_worker:
+        if job.device == "auto" and not self.execution.gpus_per_worker:
             job = dataclasses.replace(job, device="cpu")  # the GPUs of this machine were given to nobody
         self._events: queue.Queue[Event | BaseException] = queue.Queue()
         self._verdicts: queue.Queue[Verdict] = queue.Queue()

@@ -14,7 +14,7 @@ from typing import Any
 
 from ray import tune
 
-from fpl.sweep.cluster import Slots
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job
 from fpl.sweep.launch.mailbox import Ended, Entered, Event, Report, Verdict
 
@@ -28,17 +28,16 @@ class JobTrial(tune.Trainable):  # type: ignore[misc]
     group of workers, and `{"job"}` with a `JobResult` as plain values of each job that is over, `done` with the last.
     """
 
-    def setup(self, config: dict[str, Any], jobs: list[Job], slots: Slots, attempts: int, folder: Path) -> None:
+    def setup(self, config: dict[str, Any], jobs: list[Job], execution: Execution, folder: Path) -> None:
         """Called by Tune in the trial's process.
 
         Args:
             config: Holds `index`, or `jobs`.
             jobs: What `index` counts.
-            slots: What each of them gets.
-            attempts: How often a job may be begun.
+            execution: How each of them is carried out.
             folder: For Ray's own files, seen by all nodes.
         """
-        self.jobs, self.slots, self.attempts, self.folder = jobs, slots, attempts, folder
+        self.jobs, self.execution, self.folder = jobs, execution, folder
         # Read when a GPU is first used; a later run of this process may want it.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self._take(config)

@@ -14,7 +14,8 @@ import ray
 from ray import tune
 
 from fpl.store.done import is_done
-from fpl.sweep.cluster import Cluster, Slots
+from fpl.sweep.cluster import Cluster
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, Watcher, fail, finished
 from fpl.sweep.launch.group import release
 from fpl.sweep.launch.mailbox import times
@@ -31,15 +32,14 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
 
     def __init__(
         self,
-        slots: Slots,
+        execution: Execution,
         cluster: Cluster,
         watcher: Watcher,
         places: Places,
-        max_failures: int,
         over: threading.Event | None = None,
     ) -> None:
-        self.slots, self.cluster, self.watcher = slots, cluster, watcher
-        self.places, self.max_failures, self.over = places, max_failures, over
+        self.execution, self.cluster, self.watcher = execution, cluster, watcher
+        self.places, self.over = places, over
         # Called when Tune has begun.
         self.under_way: Callable[[], None] = lambda: None
         # What the trials of a grid count.
@@ -122,7 +122,7 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         if self.over is not None and self.over.is_set():
             raise KeyboardInterrupt
         silent = time.monotonic() - self._news
-        inline = self.slots.launcher == "inline"
+        inline = self.execution.launcher == "inline"
         at_work = sum(trial.status == "RUNNING" and (inline or trial.trial_id in self._groups) for trial in trials)
         if silent < max(2 * self._told, BUSY_SILENCE if at_work else IDLE_SILENCE):
             return
@@ -130,7 +130,7 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         free = ray.available_resources()
         self.watcher.note(
             f"no news for {duration(silent)}: {at_work} of {len(trials)} runs are at work; a run needs "
-            f"{self.slots.words()}, free are {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs of "
+            f"{self.execution.words()}, free are {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs of "
             f"{self.cluster.describe()}; logs of the runs are in {self.places.out / 'logs'}"
         )
 
@@ -154,7 +154,7 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         """After Tune: record jobs whose processes died too often; correct what a stop at the very end left open."""
         for job in self.begun.values():
             result = self.results.get(job.run_id)
-            if result is None and self.losses[job.run_id] > self.max_failures:
+            if result is None and self.losses[job.run_id] > self.execution.max_failures:
                 died = times("its process died", self.losses[job.run_id])
                 self._end(fail(job, f"{died}: {self.reasons[job.run_id]}"))
             elif result is not None and result.status == "stopped" and is_done(job.places.out, job.run_id):

@@ -24,7 +24,8 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from fpl.errors import FplError
-from fpl.sweep.cluster import Cluster, Slots, absolute
+from fpl.sweep.cluster import Cluster, absolute
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, Watcher
 from fpl.sweep.launch.gang import GangTrial
 from fpl.sweep.launch.inline import InlineTrial
@@ -55,12 +56,10 @@ MANY = 10**6
 
 def run_on_ray(
     jobs: list[Job],
-    slots: Slots,
+    execution: Execution,
     cluster: Cluster,
     watcher: Watcher,
     *,
-    max_failures: int = 2,
-    concurrency: int | None = None,
     scheduler: TrialScheduler | None = None,
     over: threading.Event | None = None,
 ) -> dict[str, JobResult]:
@@ -68,11 +67,9 @@ def run_on_ray(
 
     Args:
         jobs: The jobs, in the order in which they are begun; no two of one run.
-        slots: What each of them gets.
+        execution: How each of them is carried out.
         cluster: Where.
         watcher: Told, in this process, what happens.
-        max_failures: How often a job is continued whose processes died before it is recorded as failed.
-        concurrency: Jobs at once; None: as many as fit.
         scheduler: Decides at every report whether a job goes on; None lets all of them. Results hold `step` and, from
             the first validation on, `miou` in percent.
         over: Set by another thread: as if the user had stopped it.
@@ -88,16 +85,15 @@ def run_on_ray(
         return {}
     places = absolute(jobs[0].places)
     jobs = [dataclasses.replace(job, places=absolute(job.places)) for job in jobs]
-    cluster.check(slots, places)
-    events = TrialEvents(slots, cluster, watcher, places, max_failures, over)
+    cluster.check(execution, places)
+    events = TrialEvents(execution, cluster, watcher, places, over)
     with _session(places) as folder:
         # A trial whose process dies between two jobs is given up by Tune before the second has begun.
         while left := [job for job in jobs if job.run_id not in events.results]:
             known = events.progress
             events.jobs = left
-            at_once = min(len(left), concurrency or len(left))
             space = {"param_space": {"index": tune.grid_search(list(range(len(left))))}}
-            _fit(events, folder, at_once, scheduler, space)
+            _fit(events, folder, len(left), scheduler, space)
             events.give_up()
             if known == events.progress:
                 raise FplError(f"Ray Tune ended without {len(left)} of {len(jobs)} runs", where=str(folder))
@@ -106,15 +102,15 @@ def run_on_ray(
 
 
 def run_side_by_side(
-    batches: Sequence[tuple[list[Job], Slots]], cluster: Cluster, watcher: Watcher, **limits: Any
+    batches: Sequence[tuple[list[Job], Execution]], cluster: Cluster, watcher: Watcher, **more: Any
 ) -> dict[str, JobResult]:
     """Carry out batches of jobs at the same time, all but the first in threads of their own.
 
     Args:
-        batches: Jobs and what each of them gets. What Ray sets aside for them must fit together.
+        batches: Jobs and how each of them is carried out. What Ray sets aside for them must fit together.
         cluster: Where.
         watcher: Told what happens, by one thread at a time.
-        limits: See `run_on_ray`.
+        more: See `run_on_ray`.
 
     Returns:
         The result of every job, by run id.
@@ -127,9 +123,9 @@ def run_side_by_side(
     results: dict[str, JobResult] = {}
     errors: list[BaseException] = []
 
-    def carry_out(jobs: list[Job], slots: Slots) -> None:
+    def carry_out(jobs: list[Job], execution: Execution) -> None:
         try:
-            results.update(run_on_ray(jobs, slots, cluster, one_at_a_time, over=over, **limits))
+            results.update(run_on_ray(jobs, execution, cluster, one_at_a_time, over=over, **more))
         except BaseException as error:  # whatever it is, the caller must hear of it
             errors.append(error)
 
@@ -139,7 +135,7 @@ def run_side_by_side(
         for thread in threads:
             thread.start()
         try:
-            results |= run_on_ray(*batches[0], cluster, one_at_a_time, **limits)
+            results |= run_on_ray(*batches[0], cluster, one_at_a_time, **more)
             for thread in threads:
                 thread.join()
         except BaseException:
@@ -179,40 +175,36 @@ class _OneAtATime:
 def search_on_ray(
     searcher: Searcher,
     scheduler: TrialScheduler,
-    slots: Slots,
+    execution: Execution,
     cluster: Cluster,
     places: Places,
     watcher: Watcher,
     *,
     take_up: Callable[[], bool],
-    max_failures: int = 2,
-    concurrency: int | None = None,
 ) -> None:
     """Carry out what a searcher proposes, until it has no more.
 
     Args:
         searcher: Gives the configuration of a trial: `jobs`, a list of `Job`.
         scheduler: Decides at every report whether a trial goes on; results hold `run_id`, `step` and `metrics`.
-        slots: What each run gets.
+        execution: How each run is carried out.
         cluster: Where.
         places: Folders.
         watcher: Told, in this process, what happens to the runs.
         take_up: After Tune has ended: whether the searcher has trials left that lost their process.
-        max_failures: How often a run is continued whose processes died before it is recorded as failed.
-        concurrency: Trials at once; None: as many as fit.
 
     Raises:
         FplError: The cluster has no room for a single run, or its nodes do not see the folders.
     """
     places = absolute(places)
-    cluster.check(slots, places)
-    events = TrialEvents(slots, cluster, watcher, places, max_failures)
+    cluster.check(execution, places)
+    events = TrialEvents(execution, cluster, watcher, places)
     with _session(places) as folder:
         again = True
         while again:
             known = events.progress
             how = {"search_alg": searcher, "num_samples": MANY}
-            _fit(events, folder, concurrency or MANY, scheduler, {}, how)
+            _fit(events, folder, MANY, scheduler, {}, how)
             events.give_up()
             again = take_up() and events.progress > known
     _tidy(folder, events)
@@ -238,18 +230,19 @@ def _tidy(folder: Path, events: TrialEvents) -> None:
 def _fit(
     events: TrialEvents,
     folder: Path,
-    at_once: int,
+    count: int,
     scheduler: TrialScheduler | None,
     space: Mapping[str, Any],
     how: Mapping[str, Any] | None = None,
 ) -> None:
     """Let Tune go through the jobs of a grid, or through what a searcher proposes."""
-    slots, max_failures = events.slots, events.max_failures
+    execution = events.execution
     trial = tune.with_parameters(
-        TRIALS[slots.launcher], jobs=events.jobs, slots=slots, attempts=max_failures + 1, folder=folder / "groups"
+        TRIALS[execution.launcher], jobs=events.jobs, execution=execution, folder=folder / "groups"
     )
-    if slots.launcher == "inline":
-        bundle: dict[str, float] = {"CPU": slots.cpus_per_worker, "GPU": slots.gpus_per_worker}
+    room = events.cluster.concurrency(execution)
+    if execution.launcher == "inline":
+        bundle: dict[str, float] = {"CPU": execution.cpus_per_worker, "GPU": execution.gpus_per_worker}
     else:
         # The workers hold the CPUs; a trial that held even a part of one could keep them from starting. It has to hold
         # something: a byte of memory.
@@ -261,9 +254,9 @@ def _fit(
         tune_config=tune.TuneConfig(
             **(how or {}),
             scheduler=scheduler or FIFOScheduler(),
-            max_concurrent_trials=min(events.cluster.concurrency(slots), at_once),
+            max_concurrent_trials=min(room, count, execution.concurrency or room),
             # A process that has used a GPU is not handed on: an error there may have broken it for good.
-            reuse_actors=slots.launcher != "inline" or not slots.gpus_per_worker,
+            reuse_actors=execution.launcher != "inline" or not execution.gpus_per_worker,
             trial_name_creator=lambda trial: f"run_{trial.trial_id}",
             trial_dirname_creator=lambda trial: str(trial.trial_id),
         ),
@@ -272,7 +265,7 @@ def _fit(
             storage_path=str(folder),
             callbacks=[events],
             verbose=0,
-            failure_config=tune.FailureConfig(max_failures=max_failures),
+            failure_config=tune.FailureConfig(max_failures=execution.max_failures),
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
         ),
     )

@@ -12,7 +12,7 @@ import torch
 
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
-from fpl.methods import Clock
+from fpl.methods.base import Clock
 from fpl.sweep.outcome import provenance
 from fpl.sweep.plan.costs import Costs, step_key
 from fpl.sweep.plan.drawn import DrawnImages, bare_method, drawn_batch

@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from fpl.config.campaign import Campaign
 from fpl.config.cells import Cell
 from fpl.config.checks import warnings_of, worker_problem
 from fpl.config.schema import RunConfig
 from fpl.store.schema import FAILURES, RUNS
+from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
-from fpl.sweep.plan.capacity import Capacity, Layout, makespan
+from fpl.sweep.plan.capacity import Capacity, makespan
 from fpl.sweep.plan.costs import Costs, silent
 from fpl.sweep.plan.needs import Needs
 from fpl.sweep.plan.speed import CPU_CORE, V100, CostModel, read_calibration
@@ -26,8 +26,8 @@ from fpl.sweep.plan.wanted import Wanted, distinct_runs
 # Seconds, measured on two cores: Ray's own start, and what each launcher spends on a run besides training it (inputs,
 # network, store; for `train` a fresh group of processes) and once before its first run.
 RAY_START = 4.0
-RUN_START = {"local": 0.3, "inline": 0.3, "gang": 0.3, "train": 20.0}
-LAUNCHER_START = {"local": 0.0, "inline": 5.0, "gang": 20.0, "train": 0.0}
+RUN_START = {"inline": 0.3, "gang": 0.3, "train": 20.0}
+LAUNCHER_START = {"inline": 5.0, "gang": 20.0, "train": 0.0}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Plan:
         to_make: Kind -> names of inputs that are not there and `fpl reproduce` makes before it trains.
         to_download: Networks whose weights are not there and are downloaded when the first run starts.
         capacity: What there is for runs; None where Ray will say so at start.
-        launch: How runs are launched: keys of `fpl.sweep.execution.Execution`.
+        execution: How runs are carried out.
         gpu_model: Cost of runs on GPUs.
         cpu_model: Cost of runs on CPU cores.
     """
@@ -74,7 +74,7 @@ class Plan:
     campaign: Campaign
     wanted: list[Wanted]
     capacity: Capacity | None
-    launch: Mapping[str, Any]
+    execution: Execution
     gpu_model: CostModel
     cpu_model: CostModel
     done: list[Wanted] = field(default_factory=list)
@@ -101,9 +101,9 @@ class Plan:
         found = Counter(warning for run in self.to_come for warning in warnings_of(run.config))
         return [f"warning: {count} run{'s' * (count > 1)}: {warning}" for warning, count in found.items()]
 
-    def layout(self, run: Wanted) -> Layout:
-        """How a run is laid out."""
-        return Layout.of(self.launch, run.gang)
+    def layout(self, run: Wanted) -> Execution:
+        """How a run is carried out."""
+        return self.execution.of_run(run.gang)
 
     def model(self, run: Wanted) -> CostModel:
         """The cost model of the device that a run uses."""
@@ -130,19 +130,20 @@ class Plan:
         """Expected wall time of what is ready, in the order of `fpl reproduce`; None without a known capacity."""
         if self.capacity is None or not self.ready:
             return None
-        total = 0.0 if self.launch.get("local") else RAY_START
+        total = 0.0 if self.execution.local else RAY_START
         beside: list[float] = []
         for gang in (True, False):
             runs = [run for run in self.ready if run.gang == gang]
             if not runs:
                 continue
             layout = self.layout(runs[0])
-            start, seconds = LAUNCHER_START[layout.launcher], [self.seconds(run) for run in runs]
+            start = 0.0 if layout.local else LAUNCHER_START[layout.launcher]
+            seconds = [self.seconds(run) for run in runs]
             if layout.beside and any(not run.gang for run in self.ready):
                 # Each of its workers is one more that the cores have to do.
                 beside = [start + sum(seconds)] * layout.workers
             else:
-                total += start + makespan([*seconds, *beside], layout.slots(self.capacity))
+                total += start + makespan([*seconds, *beside], self.capacity.slots(layout))
         return total
 
     def disk_bytes(self) -> tuple[int, int]:
@@ -152,7 +153,7 @@ class Plan:
         sizes = [cost.running_bytes for cost in costs]
         at_once = 1
         if self.capacity is not None and self.ready:
-            at_once = max(self.layout(run).slots(self.capacity) for run in self.ready)
+            at_once = max(self.capacity.slots(self.layout(run)) for run in self.ready)
         return kept, sum(sorted(sizes, reverse=True)[:at_once])
 
     @cached_property
@@ -170,24 +171,24 @@ def make_plan(
     campaign: Campaign,
     places: Places,
     capacity: Capacity | None = None,
-    launch: Mapping[str, Any] | None = None,
+    execution: Execution | None = None,
     say: Callable[[str], None] = silent,
 ) -> Plan:
     """Sort the distinct runs of a campaign by what can be done about them.
 
     Args:
         campaign: The cells.
-        folders: Where the store, the data sets, the split lists and the pretrained weights are.
+        places: Where the store, the data sets, the split lists and the pretrained weights are.
         capacity: What there is for runs; None leaves the question to Ray, and blocks no run for it.
-        launch: How runs are launched; None: the scale's `[launch]`.
+        execution: How runs are carried out; None: as the scale's `[launch]` says.
         say: Told where kinds of runs are counted that no plan beside this store has had before.
 
     Raises:
         FplError: A damaged store or calibration.
     """
-    launch = campaign.scale.launch if launch is None else launch
+    execution = execution or Execution.of_scale(campaign.scale.launch)
     wanted = distinct_runs(campaign.all_cells, campaign.scale.launch, campaign.pictured)
-    plan = Plan(campaign, wanted, capacity, launch, *cost_models(places, capacity, launch, say))
+    plan = Plan(campaign, wanted, capacity, execution, *cost_models(places, capacity, execution, say))
     done, failed = recorded(places)
     needs = Needs(places)
     for run in wanted:
@@ -209,7 +210,7 @@ def make_plan(
 
 
 def cost_models(
-    places: Places, capacity: Capacity | None, launch: Mapping[str, Any], say: Callable[[str], None] = silent
+    places: Places, capacity: Capacity | None, execution: Execution, say: Callable[[str], None] = silent
 ) -> tuple[CostModel, CostModel]:
     """Cost models of GPUs and of CPU cores, with the store's calibration where it is of the device at hand."""
     costs = Costs(places.out, say)
@@ -219,7 +220,7 @@ def cost_models(
         cpus = [entry for entry in cpus if entry.device == capacity.cpu_name]
     # Of a cluster that is not asked yet, the devices are unknown: its calibration was made there or it is of no use.
     gpus = [entry for entry in gpus if entry.on_gpu]
-    cpus = [entry for entry in cpus if not entry.on_gpu and entry.threads == int(launch.get("threads", 1))]
+    cpus = [entry for entry in cpus if not entry.on_gpu and entry.threads == execution.threads]
     return CostModel(V100, tuple(gpus), costs), CostModel(CPU_CORE, tuple(cpus), costs)
 
 
@@ -237,12 +238,12 @@ def recorded(places: Places) -> tuple[set[str], dict[str, str]]:
     return set(results.runs["recipe"]), failed
 
 
-def misfits(config: RunConfig, layout: Layout, capacity: Capacity | None) -> list[str]:
+def misfits(config: RunConfig, layout: Execution, capacity: Capacity | None) -> list[str]:
     """Why a run fits neither its workers nor the machine, with the remedy behind an arrow; empty if it does."""
     found = []
     if problem := worker_problem(config, layout.workers):
         found.append(f"{problem} -> --workers")
-    if capacity is not None and (shortage := layout.shortage(capacity)):
+    if capacity is not None and (shortage := capacity.shortage(layout)):
         found.append(shortage)
     return found
 

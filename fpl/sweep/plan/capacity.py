@@ -8,13 +8,13 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fpl.data.parallel import core_count
 from fpl.errors import FplError
+from fpl.sweep.execution import Execution
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,22 @@ class Capacity:
         name = f" ({self.gpu_name})" if self.gpu_name else ""
         return f"{self.gpus} GPU{'s' if self.gpus != 1 else ''}{name}, {cores}"
 
+    def shortage(self, execution: Execution) -> str:
+        """Why not even one run fits, with the remedy; empty if one does."""
+        needs = ((execution.gpus_per_worker, self.gpus, "GPU"), (execution.cpus_per_worker, self.cores, "CPU"))
+        for each, there, unit in needs:
+            needed = each * execution.workers
+            if needed > there:
+                unit += "s" if needed != 1 else ""
+                remedy = "fewer --workers, another machine, or --address of a Ray cluster that has them"
+                return f"{needed:g} {unit} needed for a run with {execution.workers} workers, {there} here -> {remedy}"
+        return ""
+
+    def slots(self, execution: Execution) -> int:
+        """Runs that fit at once."""
+        fit = execution.room(self.cores, self.gpus) // execution.workers
+        return min(fit, 1 if execution.local else execution.concurrency or fit)
+
 
 def capacity(cores: int | None = None, gpus: int | None = None) -> Capacity:
     """This machine's capacity; a number that is given replaces what is found."""
@@ -51,6 +67,11 @@ def capacity(cores: int | None = None, gpus: int | None = None) -> Capacity:
         processor_name(),
         names[0] if names else "",
     )
+
+
+def known_capacity(address: str | None, cores: int | None = None, gpus: int | None = None) -> Capacity | None:
+    """What there is for runs: this machine; None where a Ray cluster is joined, which says what it holds when it is."""
+    return None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus)
 
 
 # Instructions that change how sums of floats are rounded, as the kernel lists them.
@@ -94,70 +115,6 @@ def processor_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How the runs of one launcher lie on a machine or cluster.
-
-    Attributes:
-        launcher: `inline`, `gang`, `train`, or `local`: one run after the other in the calling process.
-        workers: Processes that share a run.
-        cpus_per_worker: CPUs that each of them holds; 0: those of other runs, beside which it is.
-        gpus_per_worker: GPUs that each of them holds.
-        concurrency: Runs at once; None: as many as fit.
-    """
-
-    launcher: str = "inline"
-    workers: int = 1
-    cpus_per_worker: float = 1.0
-    gpus_per_worker: float = 0.0
-    concurrency: int | None = None
-
-    @classmethod
-    def of(cls, launch: Mapping[str, Any], gang: bool) -> Layout:
-        """The layout that `[launch]` of a scale, or what the command line put over it, gives a run.
-
-        Args:
-            launch: Keys of `fpl.sweep.execution.Execution`; those that are not there take its defaults.
-            gang: Whether the scale wants the run in a gang.
-        """
-        cpus, gpus = float(launch.get("cpus_per_worker", 1.0)), float(launch.get("gpus_per_worker", 0.0))
-        if gang and (own := launch.get("gang_cpus_per_worker")) is not None and not launch.get("local"):
-            cpus = float(own)
-        if launch.get("local"):
-            return cls("local", 1, cpus, gpus, 1)
-        launcher = "gang" if gang else str(launch.get("launcher", "inline"))
-        workers = int(launch.get("gang_workers", 2)) if gang else int(launch.get("workers", 1))
-        return cls(launcher, 1 if launcher == "inline" else workers, cpus, gpus, launch.get("concurrency"))
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether a run uses GPUs."""
-        return self.gpus_per_worker > 0
-
-    def shortage(self, has: Capacity) -> str:
-        """Why not even one run fits, with the remedy; empty if one does."""
-        needs = ((self.gpus_per_worker, has.gpus, "GPU"), (self.cpus_per_worker, has.cores, "CPU"))
-        for each, there, unit in needs:
-            needed = each * self.workers
-            if needed > there:
-                unit += "s" if needed != 1 else ""
-                remedy = "fewer --workers, another machine, or --address of a Ray cluster that has them"
-                return f"{needed:g} {unit} needed for a run with {self.workers} workers, {there} here -> {remedy}"
-        return ""
-
-    def slots(self, has: Capacity) -> int:
-        """Runs that fit at once."""
-        needs = ((has.cores, self.cpus_per_worker), (has.gpus, self.gpus_per_worker))
-        rooms = [int(there / (self.workers * each) + 1e-6) for there, each in needs if each]
-        # As `Node.room`: who holds nothing shares the cores of others.
-        return min([*(rooms or [1]), *([self.concurrency] if self.concurrency else [])])
-
-    @property
-    def beside(self) -> bool:
-        """Whether a run holds nothing, and so is at work beside the others."""
-        return self.launcher != "local" and not self.cpus_per_worker and not self.gpus_per_worker
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpl.config.schema import DataConfig, EvalConfig, LossConfig, RunConfig, SplitConfig, TrainConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import DataConfig, EvalConfig, LossConfig, SplitConfig, TrainConfig
 from fpl.losses import kernels
-from fpl.methods import Clock, Method
+from fpl.methods.base import Clock, Method
 from fpl.sweep.plan.cost import Cost, Work
 from fpl.sweep.plan.drawn import DrawnImages, bare_method, drawn_batch
 from fpl.sweep.plan.record import Pass, Shapes, channels_of, recorded
@@ -119,10 +120,10 @@ def _small_step(config: RunConfig) -> Step:
         with recorded(method) as passes, counter:
             take_step(method, optimizers, batch, Clock(0, 2), config.train, CPU)
         beside = counter.tally - _sum(method, passes, lambda item: item.shapes, _gone_both_ways)
-    data = config.data
-    images = data.labeled_batch + data.unlabeled_batch * method.draws + source.reads
+    data, request = config.data, method.request
+    images = data.labeled_batch * request.labeled_streams + data.unlabeled_batch * request.draws + source.reads
     # Not every slot is pasted into.
-    pasted = method.paste.probability * data.labeled_batch if method.paste is not None else 0.0
+    pasted = request.paste.probability * data.labeled_batch if request.paste is not None else 0.0
     states = {name: _state_share(optimizer) for name, optimizer in optimizers.items()}
     return Step(config, tuple(passes), beside, images + pasted, states)
 
@@ -219,7 +220,7 @@ class _Scale:
         """Shapes of the last features of the tiny backbone and of the real one: no common ratio leads to them."""
         pairs = ((bare_method(self.small, META), self.small.data.crop), (self.method, self.crop))
         with torch.no_grad():
-            small, real = (method.network.features(_image(2, size)).high.shape[1:] for method, size in pairs)
+            small, real = (method.network.encode(_image(2, size)).high.shape[1:] for method, size in pairs)
         return small, real
 
 

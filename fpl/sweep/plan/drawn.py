@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
-from fpl.data.batches import Batch, Draw, Partner
+from fpl.data.batches import Batch, Draw, Labeled
 from fpl.data.spec import IGNORE
-from fpl.methods import METHODS, Method
+from fpl.methods.base import Method
 from fpl.models import build_network
 from fpl.train.runtime import Workers
 
@@ -16,7 +17,7 @@ from fpl.train.runtime import Workers
 def bare_method(config: RunConfig, device: torch.device) -> Method:
     """Build the method of a run as it trains on a device (`meta`: nothing is stored), its weights random."""
     with device:
-        method: Method = METHODS[config.method.name](
+        method: Method = method_class(config.method)(
             config,
             lambda: build_network(config.model, config.data.num_classes, device_type=device.type),
             Workers(),
@@ -60,20 +61,21 @@ def drawn_batch(config: RunConfig, method: Method, step: int) -> Batch:
     """
     data = config.data
 
-    def images(count: int) -> tuple[Tensor, Tensor]:
-        drawn = torch.randint(0, 256, (count, 3, *data.crop), dtype=torch.uint8)
-        return drawn, torch.ones(count, *data.crop, dtype=torch.bool)
+    def images(count: int, crop: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        return torch.randint(0, 256, (count, 3, *crop), dtype=torch.uint8), torch.ones(count, *crop, dtype=torch.bool)
 
     def labels(count: int) -> Tensor:
         return torch.randint(0, data.num_classes, (count, *data.crop), dtype=torch.uint8)
 
-    image, valid = images(data.labeled_batch)
-    label = labels(data.labeled_batch)
+    def labeled() -> Labeled:
+        image, valid = images(data.labeled_batch, data.crop)
+        return Labeled(image, labels(data.labeled_batch), valid)
+
+    request, first = method.request, labeled()
     numbers = torch.arange(data.unlabeled_batch)
     position = numbers + step * data.unlabeled_batch
-    unlabeled = [Draw(*images(data.unlabeled_batch), numbers, position) for _ in range(method.draws)]
-    partner = None
-    if method.paste is not None:
-        other, shown = images(data.labeled_batch)
-        partner = Partner(other, labels(data.labeled_batch), shown)
-    return Batch(image, label, valid, unlabeled, step, partner)
+    crop = request.unlabeled_crop(data.crop)
+    unlabeled = [Draw(*images(data.unlabeled_batch, crop), numbers, position) for _ in range(request.draws)]
+    partner = None if request.paste is None else labeled()
+    more = [labeled() for _ in range(1, request.labeled_streams)]
+    return Batch(first.image, first.label, first.valid, unlabeled, step, partner, more)

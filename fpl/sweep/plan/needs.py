@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fpl.config.schema import ModelConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import ModelConfig
 from fpl.config.weights import WEIGHTS_VARIABLE, tiny_file_name, weights_file_names
 from fpl.data.spec import find_root, get_spec, has_data
 from fpl.data.splits import get_family, resolve_split, split_folder

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from fpl.methods import Method
+from fpl.methods.base import Method
 from fpl.models import SegmentationNetwork
 from fpl.sweep.plan.tally import tensors_in
 

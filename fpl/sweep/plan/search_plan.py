@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from fpl.config.checks import warnings_of
 from fpl.config.identity import recipe_digest
 from fpl.config.study import Point, Study
 from fpl.store.trials import read_study, read_trials
+from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan.campaign_plan import LAUNCHER_START, RAY_START, RUN_START, cost_models, misfits, recorded
-from fpl.sweep.plan.capacity import Capacity, Layout, makespan
+from fpl.sweep.plan.capacity import Capacity, makespan
 from fpl.sweep.plan.costs import silent
 from fpl.sweep.plan.needs import Needs
 from fpl.sweep.plan.speed import CostModel
@@ -65,7 +65,7 @@ class SearchPlan:
     Attributes:
         studies: One plan each, in the order in which they are carried out.
         capacity: What there is for runs; None where Ray will say so at start.
-        layout: How a run is laid out.
+        execution: How runs are carried out.
         model: Cost of runs on the device that they use.
         budget: Of all studies together; None: what the search file says for each.
         slots: Trials at once; None without a known capacity.
@@ -77,7 +77,7 @@ class SearchPlan:
 
     studies: list[StudyPlan]
     capacity: Capacity | None
-    layout: Layout
+    execution: Execution
     model: CostModel
     budget: Budget | None
     slots: int | None
@@ -89,7 +89,7 @@ class SearchPlan:
     @property
     def device_unit(self) -> str:
         """`GPU` or `core`: what device-hours are of."""
-        return "GPU" if self.layout.on_gpu else "core"
+        return "GPU" if self.execution.on_gpu else "core"
 
     @property
     def to_come(self) -> int | None:
@@ -108,7 +108,7 @@ class SearchPlan:
         """Expected wall time, at most; None without a known capacity or where nothing is left to do."""
         if not self.slots or not any(each.jobs for each in self.studies):
             return None
-        start = 0.0 if self.layout.launcher == "local" else RAY_START + LAUNCHER_START[self.layout.launcher]
+        start = RAY_START + LAUNCHER_START[self.execution.launcher]
         return start + sum(makespan(each.jobs, self.slots) for each in self.studies if each.jobs)
 
     def disk_bytes(self) -> tuple[int, int]:
@@ -123,7 +123,7 @@ def plan_search(
     studies: Sequence[Study],
     places: Places,
     capacity: Capacity | None,
-    launch: Mapping[str, Any],
+    execution: Execution,
     budget: Budget | None = None,
     say: Callable[[str], None] = silent,
 ) -> SearchPlan:
@@ -133,34 +133,33 @@ def plan_search(
         studies: At least one.
         places: Where the store, the data sets, the split lists and the pretrained weights are.
         capacity: What there is for runs; None leaves the question to Ray, and blocks nothing for it.
-        launch: How runs are launched: keys of `fpl.sweep.execution.Execution`.
+        execution: How runs are carried out.
         budget: Of all studies together; None: `trials` of the search file for each.
         say: Told where kinds of runs are counted that no plan beside this store has had before.
 
     Raises:
         FplError: A damaged store or calibration, or a budget in hours of a device that the runs do not use.
     """
-    layout = Layout.of(launch, gang=False)
     if budget is not None:
-        check_budget(budget, layout.on_gpu)
-    gpu_model, cpu_model = cost_models(places, capacity, launch, say)
+        check_budget(budget, execution.on_gpu)
+    gpu_model, cpu_model = cost_models(places, capacity, execution, say)
     cpu_model.costs.learn(config for study in studies for config in (study.base, study.config({})))
-    model = gpu_model if layout.on_gpu else cpu_model
-    slots = layout.slots(capacity) if capacity is not None else None
+    model = gpu_model if execution.on_gpu else cpu_model
+    slots = capacity.slots(execution) if capacity is not None else None
     done, needs = recorded(places)[0], Needs(places)
     planned = []
     blocked: Counter[str] = Counter()
     for number, study in enumerate(studies):
         share = study_budget(budget, number, len(studies), _trials(study))
-        planned.append(_plan_study(study, places, share, layout, model, slots, done))
+        planned.append(_plan_study(study, places, share, execution, model, slots, done))
         # What a trial needs, whatever its parameters.
         for config in (study.config({}, split=split) for split in range(study.head.splits)):
-            blocked.update([*needs.lacking(config), *misfits(config, layout, capacity)])
-        blocked.update(_too_small(planned[-1], layout, slots != 0))
+            blocked.update([*needs.lacking(config), *misfits(config, execution, capacity)])
+        blocked.update(_too_small(planned[-1], execution, slots != 0))
     warnings = Counter(warning for study in studies for warning in warnings_of(study.base))
     warnings.update(warning for each in planned if (warning := _only_points(each)))
     return SearchPlan(
-        planned, capacity, layout, model, budget, slots, [*blocked], needs.to_make, needs.to_download, [*warnings]
+        planned, capacity, execution, model, budget, slots, [*blocked], needs.to_make, needs.to_download, [*warnings]
     )
 
 
@@ -173,7 +172,7 @@ def _plan_study(
     study: Study,
     places: Places,
     budget: Budget,
-    layout: Layout,
+    execution: Execution,
     model: CostModel,
     slots: int | None,
     done: set[str],
@@ -182,9 +181,9 @@ def _plan_study(
     rows = [row for row in recorded_rows if row.state != "final"]
     points = study.tried_points
     answered = [point for point in points if _recipes(study, point) <= done]
-    start = RUN_START[layout.launcher]
-    seconds = (model.run_seconds(study.config({}), layout.workers) + start) * study.runs_per_trial
-    devices = layout.workers * (layout.gpus_per_worker if layout.on_gpu else layout.cpus_per_worker)
+    start = RUN_START[execution.launcher]
+    seconds = (model.run_seconds(study.config({}), execution.workers) + start) * study.runs_per_trial
+    devices = execution.workers * (execution.gpus_per_worker if execution.on_gpu else execution.cpus_per_worker)
     hours = seconds * devices / 3600
     wall = (read_study(places.out, study.identity) or {}).get("wall_seconds") or 0.0
     spent = Spent.of(recorded_rows, wall / 3600)
@@ -198,7 +197,7 @@ def _plan_study(
     jobs = [*rests, *[seconds] * max(0, (to_begin or 0) - free)]
     if study.head.protocol == "holdout" and (jobs or len(rows) == len(recorded_rows)):
         # The best setting, trained at last with all labels.
-        jobs += [model.run_seconds(study.base, layout.workers) + start] * study.head.seeds
+        jobs += [model.run_seconds(study.base, execution.workers) + start] * study.head.seeds
     return StudyPlan(
         study=study,
         budget=budget,
@@ -260,14 +259,14 @@ def _only_points(plan: StudyPlan) -> str:
     return f"{plan.study.cell}: {plan.budget.words} try {trials} of the paper's {points} settings, {rest}"
 
 
-def _too_small(plan: StudyPlan, layout: Layout, room: bool) -> list[str]:
+def _too_small(plan: StudyPlan, execution: Execution, room: bool) -> list[str]:
     """That a budget does not pay for a single trial of a study."""
     if plan.to_begin != 0 or plan.to_continue or plan.spent.trials or not room:
         return []
     if plan.study.head.sampler == "grid" and not plan.points:
         what = f"a grid tries the paper's own runs, and none of its cells is {plan.study.cell} as it is varied here"
         return [f"{what} -> leave the overrides out, or take another --sampler"]
-    unit = "GPU" if layout.on_gpu else "core"
+    unit = "GPU" if execution.on_gpu else "core"
     costs = {
         "trials": "every study needs one at least",
         "device": f"one takes {plan.trial_hours:.3g} {unit}-hours",

@@ -24,7 +24,7 @@ from fpl.store.read import look_over
 from fpl.store.schema import STUDIES, TRIALS
 from fpl.store.trials import TrialRow, read_study, write_study, write_trial
 from fpl.store.write import run_path
-from fpl.sweep.cluster import Cluster, Slots, absolute
+from fpl.sweep.cluster import Cluster, absolute
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import LOCK_PATIENCE, Job, JobResult
 from fpl.sweep.launch.tune_driver import run_on_ray, search_on_ray
@@ -32,7 +32,7 @@ from fpl.sweep.places import Places
 from fpl.sweep.plan.search_plan import StudyPlan
 from fpl.sweep.prepare import pin
 from fpl.sweep.search.searcher import StudySearch
-from fpl.sweep.search.stopping import EarlyStopping, make_rule
+from fpl.sweep.search.stopping import EarlyStopping
 from fpl.sweep.search.study_view import SearchView
 from fpl.sweep.search.trials import Book
 from fpl.sweep.session import ray_session
@@ -63,7 +63,6 @@ def run_search(
     Raises:
         FplError: An input is missing, the cluster has no room, or parameters mean nothing where they are varied.
     """
-    slots = Slots.of(execution)
     places = absolute(places)
     books = []
     for table in (STUDIES, TRIALS):
@@ -71,10 +70,10 @@ def run_search(
             say(str(damage))
     with ray_session(execution.address) as cluster:
         say(f"Ray: {cluster.describe()}")
-        cluster.check(slots, places)
+        cluster.check(execution, places)
         for plan in plans:
             with _alone(plan.study, places.out, say):
-                driver = StudyDriver(plan, places, execution, slots, cluster, retry_failed, say)
+                driver = StudyDriver(plan, places, execution, cluster, retry_failed, say)
                 driver.carry_out()
             books.append(driver.book)
     return books
@@ -109,21 +108,20 @@ class StudyDriver:
         plan: StudyPlan,
         places: Places,
         execution: Execution,
-        slots: Slots,
         cluster: Cluster,
         retry_failed: bool,
         say: Say,
     ) -> None:
         self.plan, self.study, self.places, self.execution = plan, plan.study, places, execution
-        self.slots, self.cluster, self.say = slots, cluster, say
+        self.cluster, self.say = cluster, say
         before = read_study(places.out, self.study.identity)
-        each = slots.gpus_per_worker or slots.cpus_per_worker
+        each = execution.gpus_per_worker or execution.cpus_per_worker
         self.book = Book(
             self.study,
             places.out,
             plan.budget,
             self.make_jobs,
-            devices=each * slots.workers,
+            devices=each * execution.workers,
             trial_hours=plan.trial_hours,
             wall_before=float(before["wall_seconds"]) / 3600 if before else 0.0,
             retry_failed=retry_failed,
@@ -150,14 +148,12 @@ class StudyDriver:
         with self.view:
             search_on_ray(
                 StudySearch(self.book, self._trial_ended),
-                EarlyStopping(self.book, make_rule(study.head.stop, study)),
-                self.slots,
+                EarlyStopping(self.book),
+                self.execution,
                 self.cluster,
                 self.places,
                 self,
                 take_up=self.book.take_up,
-                max_failures=self.execution.max_failures,
-                concurrency=self.execution.concurrency,
             )
             self.book.close()
             self._save()
@@ -180,11 +176,9 @@ class StudyDriver:
         self.say(f"trial {best.number} is the best; its setting is trained with all labels and scored on val")
         results = run_on_ray(
             jobs,
-            self.slots,
+            self.execution,
             self.cluster,
             self.view,
-            max_failures=self.execution.max_failures,
-            concurrency=self.execution.concurrency,
         )
         done = [results[job.run_id].metrics or {} for job in jobs if results[job.run_id].status == "done"]
         scores = [metrics.get(self.study.final_metric, math.nan) for metrics in done]
@@ -257,7 +251,7 @@ class StudyDriver:
                 "stop": head.stop,
                 "budget": self.plan.budget.words,
                 "device": self.device,
-                "device_unit": "gpu" if self.slots.gpus_per_worker else "core",
+                "device_unit": "gpu" if self.execution.gpus_per_worker else "core",
                 "wall_seconds": self.book.wall_hours * 3600,
                 "fpl_version": fpl.__version__,
             },

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import optuna
 
@@ -44,10 +45,10 @@ def make_sampler(name: Sampler, seed: int, number: int, attempt: int = 0) -> opt
     return optuna.samplers.RandomSampler(seed=derived)
 
 
-def study_before(
+def propose(
     study: Study, rows: Sequence[TrialRow], number: int, wanted: Mapping[str, Value] | None = None, attempt: int = 0
-) -> optuna.Study:
-    """The Optuna study whose `ask` gives trial `number`.
+) -> dict[str, Value]:
+    """The parameters of trial `number`, from Optuna's `ask`.
 
     Args:
         study: What is searched.
@@ -61,4 +62,5 @@ def study_before(
     found = as_optuna(study.search.space, known, study.head.objectives, sampler)
     if wanted is not None:
         found.enqueue_trial(dict(wanted))
-    return found
+    trial: Any = found.ask()
+    return study.suggest(trial)

@@ -1,23 +1,19 @@
-"""Between Ray Tune and Optuna: Ray's own searcher, asked for each trial anew."""
+"""Between Ray Tune and the book of a study: Tune asks for trials, and says when they have no process any more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import optuna
 from ray.tune.search import Searcher
-from ray.tune.search.optuna import OptunaSearch
 
-from fpl.config.search import Value
 from fpl.store.trials import TrialRow
-from fpl.sweep.search.sampling import study_before
 from fpl.sweep.search.trials import Book
 
 
-class StudySearch(OptunaSearch):  # type: ignore[misc]
-    """Ray's Optuna searcher, asked anew for each trial from what the book says: it has no memory to lose.
+class StudySearch(Searcher):  # type: ignore[misc]
+    """Hands Tune what the book says is next: it has no memory to lose.
 
     Args:
         book: Of the study.
@@ -25,15 +21,14 @@ class StudySearch(OptunaSearch):  # type: ignore[misc]
     """
 
     def __init__(self, book: Book, on_end: Callable[[TrialRow], None]) -> None:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        super().__init__(book.study.suggest, metric="miou", mode="max", study_name=book.study.identity)
+        super().__init__(metric="miou", mode="max")
         self.book, self.on_end = book, on_end
         self._numbers: dict[str, int] = {}
 
     def suggest(self, trial_id: str) -> Any:
         """Configuration of a trial: its number and jobs; None while it has to wait, FINISHED if there is none."""
         try:
-            proposal = self.book.next(self._ask)
+            proposal = self.book.next()
         except StopIteration:
             return Searcher.FINISHED
         if proposal is None:
@@ -41,18 +36,8 @@ class StudySearch(OptunaSearch):  # type: ignore[misc]
         self._numbers[trial_id] = proposal.row.number
         return {"trial": proposal.row.number, "jobs": proposal.jobs}
 
-    def _ask(
-        self, rows: list[TrialRow], number: int, wanted: Mapping[str, Value] | None, attempt: int
-    ) -> dict[str, Value]:
-        self._ot_study = study_before(self.book.study, rows, number, wanted, attempt)
-        found: dict[str, Value] = super().suggest(f"trial {number}, attempt {attempt}, after {len(rows)}")
-        return found
-
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Nothing: `EarlyStopping` has taken it into the book."""
-
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """The trial has no process any more."""
+        """The trial has no process any more; what it reported `EarlyStopping` has taken into the book."""
         self.on_end(self.book.end(self._numbers.pop(trial_id)))
 
     def save(self, checkpoint_path: str) -> None:

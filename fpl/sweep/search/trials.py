@@ -19,10 +19,7 @@ from fpl.errors import FplError
 from fpl.store.trials import TrialRow, read_trials, validations, write_trial
 from fpl.sweep.job import Job, JobResult
 from fpl.sweep.search.budget import Budget, Spent
-from fpl.sweep.search.sampling import ATTEMPTS, BLIND_ATTEMPTS
-
-# Gives the parameters of a trial: (rows so far, its number, its parameters where they are known, attempt).
-Ask = Callable[[list[TrialRow], int, Mapping[str, Value] | None, int], dict[str, Value]]
+from fpl.sweep.search.sampling import ATTEMPTS, BLIND_ATTEMPTS, propose
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,7 @@ class Book:
         """No more is done: the wall time stands."""
         self._ended = time.monotonic()
 
-    def next(self, ask: Ask) -> Proposal | None:
+    def next(self) -> Proposal | None:
         """The next trial; None if that has to wait for one that runs.
 
         Raises:
@@ -147,7 +144,7 @@ class Book:
         """
         proposal = None
         if self._may_begin():
-            proposal = self._continued() if self._again else self._new(ask)
+            proposal = self._continued() if self._again else self._new()
         if proposal is None:
             if not self.running:
                 raise StopIteration
@@ -179,15 +176,15 @@ class Book:
             )
         return Proposal(row, jobs)
 
-    def _new(self, ask: Ask) -> Proposal | None:
+    def _new(self) -> Proposal | None:
         """A setting of the paper, then what the sampler proposes; None if that is nothing new."""
         number = self.next_number
         if self._points:
             point = self._points.popleft()
-            params, origin = ask(self.rows, number, point.params, 0), point.cell
+            params, origin = propose(self.study, self.rows, number, point.params), point.cell
             if params != point.params:
                 raise FplError(f"asked for {point.params}, Optuna gave {params}", where=self.study.search.name)
-        elif self.study.head.sampler == "grid" or (new := self._untried(ask, number)) is None:
+        elif self.study.head.sampler == "grid" or (new := self._untried(number)) is None:
             return None
         else:
             params, origin = new, self.study.head.sampler
@@ -196,11 +193,11 @@ class Book:
         self.rows.append(row)
         return Proposal(row, jobs)
 
-    def _untried(self, ask: Ask, number: int) -> dict[str, Value] | None:
+    def _untried(self, number: int) -> dict[str, Value] | None:
         """What the sampler proposes and no trial has been: another would be the same runs and the same score."""
         known = list(self.rows)
         for attempt in range(ATTEMPTS + BLIND_ATTEMPTS):
-            params = ask(known, number, None, attempt)
+            params = propose(self.study, known, number, attempt=attempt)
             twin = next((row for row in self.rows if row.params == params), None)
             if twin is None:
                 return params

@@ -72,7 +72,7 @@ def expect(student: Tensor, teacher: Tensor, upstream: Tensor | None = None, **c
     keywords = options(student.shape[1], **changed)
     leaf = student.double().requires_grad_()
     scores = teacher.double()
-    terms = fuzzy_positive_terms(leaf, scores, **keywords)
+    terms = fuzzy_positive_terms(leaf, scores, rules=Rules(**keywords))
     factor = terms.weight if upstream is None else upstream
     (terms.loss * factor).sum().backward()
     assert leaf.grad is not None

@@ -52,7 +52,7 @@ def expected(pixels: Pixels, scale: float = 1.0, **keywords: Any) -> Expected:
         teacher = torch.where(pixels.inside.unsqueeze(1), enlarged(pixels.second.double(), pixels.size), teacher)
     counted = torch.ones_like(teacher[:, 0], dtype=torch.bool) if pixels.counted is None else pixels.counted
     student = torch.where(counted.unsqueeze(1), student, 0.0)
-    terms = fuzzy_positive_terms(student, teacher, **{**DEFAULTS, **keywords})
+    terms = fuzzy_positive_terms(student, teacher, rules=Rules(**{**DEFAULTS, **keywords}))
     weighted = terms.loss * terms.weight
     value = (weighted if pixels.weight_map is None else weighted * pixels.weight_map)[counted].sum()
     (gradient,) = torch.autograd.grad(scale * value, leaf)

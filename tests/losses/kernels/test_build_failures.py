@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fpl.losses.kernels import build, cpu
+from fpl.losses.kernels import build, cpu_library
 from fpl.losses.kernels.build import BuildError
 
 from .cases import needs_cpu_kernel
@@ -66,6 +66,6 @@ def test_machines_of_another_kind_have_their_own_library(source: Path, monkeypat
 @needs_cpu_kernel
 def test_a_library_without_the_functions_is_a_reason(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = build.build(source)
-    monkeypatch.setattr(cpu, "build", lambda: path)
+    monkeypatch.setattr(cpu_library, "build", lambda: path)
     with pytest.raises(BuildError, match=r"kernels-.*\.so has no function fpl_summed"):
-        cpu.library.__wrapped__()
+        cpu_library.library.__wrapped__()

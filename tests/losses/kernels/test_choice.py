@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fpl.losses import fuzzy_positive_loss, kernels
-from fpl.losses.kernels import build, cpu
+from fpl.losses.kernels import build, cpu, cpu_library
 from tests.losses.kernels.cases import needs_cpu_kernel
 
 
@@ -19,7 +19,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def fail() -> None:
         raise build.BuildError("no C++ compiler")
 
-    monkeypatch.setattr(cpu, "library", fail)
+    monkeypatch.setattr(cpu_library, "library", fail)
     monkeypatch.delenv(kernels.VARIABLE, raising=False)
     for cached in (kernels.find_cpu, kernels._announce):
         cached.cache_clear()
@@ -139,8 +139,8 @@ def test_the_library_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None
         return path
 
     monkeypatch.setattr(build, "build", count)
-    monkeypatch.setattr(cpu, "build", count)
-    cpu.library.cache_clear()
+    monkeypatch.setattr(cpu_library, "build", count)
+    cpu_library.library.cache_clear()
     kernels.find_cpu.cache_clear()
     assert kernels.find_cpu() == (cpu, str(path))
     assert len(calls) == 1

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fpl.losses import FIDELITIES, STRATEGIES, WEIGHTS
-from fpl.losses.kernels import cpu, cpu_upsampled
+from fpl.losses.kernels import cpu, cpu_library, cpu_upsampled
 from fpl.losses.kernels.contract import SUMS, Pixels, Summed
 
 from .cases import needs_cpu_kernel
@@ -199,11 +199,11 @@ def test_cross_entropy_with_a_teacher_that_is_no_number(strategy: str) -> None:
 def test_no_memory_is_an_error_and_not_the_end() -> None:
     """Buffers for 2^46 classes cannot be had: neither by the threads nor by the functions themselves."""
     student = torch.zeros(1, 2, 20_000)
-    structure = cpu.c_settings(settings(2))
+    structure = cpu_library.c_settings(settings(2))
     structure.classes, structure.threads = 1 << 46, 4
     upsampled = cpu_upsampled.CUpsampled(images=1, rows=64, columns=1, height=64, width=1)
     pixels = ctypes.byref(structure), ctypes.c_int64(1), ctypes.c_int64(20_000)
-    pair = [cpu.reference(cpu.describe(student))] * 2
+    pair = [cpu_library.reference(cpu_library.describe(student))] * 2
     room = torch.zeros(8, dtype=torch.float64)
     unused = [ctypes.c_void_p()] * 5
     for name, arguments in {
@@ -211,13 +211,13 @@ def test_no_memory_is_an_error_and_not_the_end() -> None:
         "fpl_mapped_gradient": (*pixels, *pair, *unused[:3], pair[0]),
         "fpl_summed": (
             *(*pixels, *pair, *unused, ctypes.c_float(1), ctypes.c_int32(0), None),
-            *(cpu.address(room), cpu.address(room)),
+            *(cpu_library.address(room), cpu_library.address(room)),
         ),
         "fpl_summed_upsampled": (
             *(ctypes.byref(structure), ctypes.byref(upsampled)),
-            *(cpu.address(room), cpu.address(room)),
+            *(cpu_library.address(room), cpu_library.address(room)),
         ),
-        "fpl_diagnose": (*pixels, *pair, *unused[:2], cpu.address(room)),
+        "fpl_diagnose": (*pixels, *pair, *unused[:2], cpu_library.address(room)),
     }.items():
         with pytest.raises(MemoryError, match=f"{name} got no memory"):
-            getattr(cpu.library(), name)(*arguments)
+            getattr(cpu_library.library(), name)(*arguments)

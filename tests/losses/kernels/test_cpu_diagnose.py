@@ -11,6 +11,7 @@ from torch import Tensor
 from fpl.losses import kernels
 from fpl.losses.diagnostics import diagnose
 from fpl.losses.kernels import cpu_diagnose
+from fpl.losses.rules import Rules
 from tests.losses.kernels.cases import needs_cpu_kernel
 
 pytestmark = needs_cpu_kernel
@@ -57,8 +58,10 @@ def check(
     assert sure.float().mean() > 0.95
     counted = sure if counted is None else counted & sure
     with kernels.use("cpu"):
-        found = diagnose(student, teacher, ground_truth=truth, counted=counted, **settings)
-    expected = diagnose(student.double(), teacher.double(), ground_truth=truth, counted=counted, **settings)
+        found = diagnose(student, teacher, ground_truth=truth, counted=counted, rules=Rules(**settings))
+    expected = diagnose(
+        student.double(), teacher.double(), ground_truth=truth, counted=counted, rules=Rules(**settings)
+    )
     assert set(found) == set(expected)
     for name, value in expected.items():
         assert found[name].dtype == value.dtype, name

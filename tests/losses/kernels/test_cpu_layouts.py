@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fpl.losses.kernels import cpu
+from fpl.losses.kernels import cpu, cpu_library
 from fpl.losses.kernels.contract import SUMS, Pixels
 
 from .cases import needs_cpu_kernel
@@ -116,7 +116,9 @@ def test_layouts(dtype: torch.dtype) -> None:
 
 def test_only_layouts_without_one_stride_are_copied() -> None:
     tensors = layouts(logits("random", 5, images=2))
-    copied = {name for name, tensor in tensors.items() if cpu.addressable(tensor).data_ptr() != tensor.data_ptr()}
+    copied = {
+        name for name, tensor in tensors.items() if cpu_library.addressable(tensor).data_ptr() != tensor.data_ptr()
+    }
     assert copied == {"cut rows", "turned"}
 
 

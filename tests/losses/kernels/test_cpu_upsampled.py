@@ -62,7 +62,7 @@ def expect(pixels: Pixels, scale: float, weights_of: str = "float32", **keywords
     student, teacher = up(low, pixels.size), up(pixels.teacher, pixels.size)
     if pixels.second is not None and pixels.inside is not None:
         teacher = torch.where(pixels.inside.unsqueeze(1), up(pixels.second, pixels.size), teacher)
-    terms = fuzzy_positive_terms(student, teacher, **keywords)
+    terms = fuzzy_positive_terms(student, teacher, rules=Rules(**keywords))
     counted = torch.ones_like(terms.k, dtype=torch.bool) if pixels.counted is None else pixels.counted
     weighted = terms.loss * terms.weight
     value = (weighted if pixels.weight_map is None else weighted * pixels.weight_map.double())[counted].sum()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fpl.losses.fuzzy import fuzzy_positive_terms
 from fpl.losses.kernels.contract import SUMS, Pixels
+from fpl.losses.rules import Rules
 from tests.losses.kernels.gpu_cases import DEVICE, certain, check, enlarged, expected, gpu, maps, normal, run, settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
@@ -45,7 +46,7 @@ def test_both_forms_on_all_kinds_of_logits(classes: int, threshold: float) -> No
 
     found = gpu.mapped(settings(classes, threshold=threshold), student.to(DEVICE), teacher.to(DEVICE))
     leaf = student.double().requires_grad_()
-    wanted = fuzzy_positive_terms(leaf, teacher.double(), threshold=threshold)
+    wanted = fuzzy_positive_terms(leaf, teacher.double(), rules=Rules(threshold=threshold))
     assert torch.equal(found.k.cpu()[sure], wanted.k[sure])
     torch.testing.assert_close(found.loss.cpu().double()[sure], wanted.loss.detach()[sure], rtol=3e-6, atol=1e-7)
     torch.testing.assert_close(found.weight.cpu().double()[sure], wanted.weight[sure], rtol=0, atol=3e-6)

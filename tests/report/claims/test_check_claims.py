@@ -18,7 +18,6 @@ from fpl.report.claims.check_claims import (
     claims_frame,
     claims_html,
     claims_markdown,
-    claims_text,
     count_text,
     write_claims,
 )
@@ -42,16 +41,13 @@ def test_texts(tmp_path: Path) -> None:
     assert count_text(verdicts) == (
         "claims of the paper: 1 found to hold, 2 not, 1 by their formula (checked), 2 not run"
     )
-    text = claims_text(verdicts)
-    assert text.splitlines()[0] == "Figure 4" and text.splitlines()[-1] == count_text(verdicts)
-    assert "✗ does not hold: It falls. (paper) [two]\n      3\n" in text
     html = claims_html(verdicts)
     assert html.count("<li>") == 6 and "K &lt;grows&gt;." in html and claims_html([]) == ""
     markdown = claims_markdown(verdicts)
     assert "- – **not run**: It is there. (paper): no finished run of a.b\\_c.d" in markdown
     assert "- ≡ **holds by its formula**: Always so. (paper): 0 \\< 1" in markdown
     assert "- ✗ **does not hold, though its formula says it should**: Never so." in markdown
-    assert "≡ holds by its formula: Always so. (paper) [four]" in text and "≡ holds by its formula</b>" in html
+    assert "✗ **does not hold**: It falls. (paper): 3" in markdown and "≡ holds by its formula</b>" in html
     assert "**Figure 6**" in markdown and markdown.startswith(count_text(verdicts))
     write_claims(tmp_path, verdicts)
     assert (tmp_path / "claims.md").read_text().endswith(markdown)
@@ -63,8 +59,8 @@ def test_texts(tmp_path: Path) -> None:
 
 def test_unknown_checks_and_options_are_explained() -> None:
     for check, options, word in (
-        ("bound", {}, "did you mean bounded"),
-        ("bounded", {"quantity": "mean_k", "limit": 1}, "its options: quantity, side, bound, window"),
+        ("compared", {}, "did you mean compare"),
+        ("compare", {"quantity": "mean_k", "limit": 1}, "its options: quantity, side, to, most, window"),
         ("fewer_uncertain", {"share": 1}, "its options: none"),
     ):
         figure = make_figure([RUN], check, options)
@@ -85,7 +81,7 @@ def test_claims_of_the_paper_name_checks_quantities_and_cells() -> None:
         for claim, verdict in zip(figure.claims, check_claims(figure, source), strict=True):
             needs_runs = claim.check != "weights_in_order"
             assert verdict.state == ("not run" if needs_runs else "holds"), claim.name
-            named = [claim.options[key] for key in ("base", "best") if key in claim.options]
+            named = [claim.options[key] for key in ("cell",) if key in claim.options]
             series = claim.options.get("series", [item.cells for item in figure.series])
             copy = figure.model_copy(update={"series": tuple(Series(cells=cells) for cells in series)})
             cells = {item.cell.name for item in find_series(copy, campaign, lookup)}

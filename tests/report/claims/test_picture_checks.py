@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,10 @@ import pytest
 from fpl.config.campaign import load_campaign
 from fpl.report.claims.picture_checks import near_border
 from tests.report.world_claims import RUN, Runs
+
+AT_BORDERS: Any = {"of": "with K > 1", "are": "at borders", "stage": "last", "more_than_of_all": True}
+CERTAIN: Any = {"of": "in the background", "are": "with K = 1", "stage": "all"}
+ON_OBJECTS: Any = {"of": "with K > 1 and a label", "are": "on objects", "stage": "first"}
 
 
 def square(inner: int, outer: int, size: int = 100) -> np.ndarray:
@@ -32,7 +37,7 @@ def test_pictures_of_k(tmp_path: Path) -> None:
     # 1,600 of 10,000 pixels, then a frame of two pixels to each side of the border: 44 x 44 - 4 - 36 x 36 = 636.
     assert fewer.state == "holds"
     assert fewer.numbers == "share of K > 1: 16.0 % at the first stage, 6.4 % at the last; 1 image of 1 run"
-    at_border = world.verdict(RUN, "uncertain_at_borders")
+    at_border = world.verdict(RUN, "most_pixels", **AT_BORDERS)
     assert at_border.state == "holds"
     assert at_border.numbers.startswith(
         "100.0 % of the pixels with K > 1 at the last stage are at borders, of all pixels 6.4 %"
@@ -43,15 +48,18 @@ def test_pictures_of_k(tmp_path: Path) -> None:
     )
     begun_late = world.verdict(RUN, "fewer_uncertain")
     assert begun_late.state == "not run" and "step 51 of 200" in begun_late.numbers
-    assert world.verdict(RUN, "uncertain_at_borders").state == "holds"
+    assert world.verdict(RUN, "most_pixels", **AT_BORDERS).state == "holds"
     # Street scenes have no class for the background.
-    assert world.verdict(RUN, "background_certain").numbers == "the runs are on data without a class for the background"
+    assert (
+        world.verdict(RUN, "most_pixels", **CERTAIN).numbers
+        == "the runs are on data without a class for the background"
+    )
     world.pictures(
         run_id, [truth, {"step": 0, "kind": "k", "array": late}, {"step": 200, "kind": "k", "array": square(3, 1)}]
     )
     assert world.verdict(RUN, "fewer_uncertain").state == "does not hold"
     # Of the 1,600 pixels 1,600 - 36 x 36 = 304 are at the border.
-    away = world.verdict(RUN, "uncertain_at_borders")
+    away = world.verdict(RUN, "most_pixels", **AT_BORDERS)
     assert away.state == "does not hold" and away.numbers.startswith("19.0 %")
 
 
@@ -72,18 +80,22 @@ def test_background(tmp_path: Path, k: np.ndarray, certain: tuple[str, str], ear
     )
     world.campaign = load_campaign(world.experiments, "little", rows="all")
     run_id = world.log(RUN, [])
-    assert world.verdict(RUN, "background_certain").state == "not run"
+    assert world.verdict(RUN, "most_pixels", **CERTAIN).state == "not run"
     world.pictures(
         run_id, [{"step": 0, "kind": "ground_truth", "array": square(7, 0)}, {"step": 0, "kind": "k", "array": k}]
     )
-    background, objects = world.verdict(RUN, "background_certain"), world.verdict(RUN, "uncertain_on_objects")
-    assert background.state == certain[0] and f"K = 1 in {certain[1]} of the background" in background.numbers
+    background, objects = world.verdict(RUN, "most_pixels", **CERTAIN), world.verdict(RUN, "most_pixels", **ON_OBJECTS)
+    assert background.state == certain[0] and background.numbers.startswith(
+        f"{certain[1]} of the pixels in the background over all stages are with K = 1"
+    )
     world.pictures(
         run_id, [{"step": 200, "kind": "ground_truth", "array": square(7, 0)}, {"step": 60, "kind": "k", "array": k}]
     )
-    assert world.verdict(RUN, "uncertain_on_objects").state == "not run"
-    assert world.verdict(RUN, "background_certain").state == certain[0]
-    assert objects.state == early[0] and objects.numbers.startswith(f"{early[1]} of the pixels with K > 1")
+    assert world.verdict(RUN, "most_pixels", **ON_OBJECTS).state == "not run"
+    assert world.verdict(RUN, "most_pixels", **CERTAIN).state == certain[0]
+    assert objects.state == early[0] and objects.numbers.startswith(
+        f"{early[1]} of the pixels with K > 1 and a label at the first stage are on objects"
+    )
 
 
 def test_pushed_up_instead(tmp_path: Path) -> None:

@@ -17,12 +17,15 @@ def test_means_weigh_pixels_directions_and_seeds_alike(tmp_path: Path) -> None:
     early = {"step": 10, "mean_k": 99.0}
     world.log(RUN, [early, {"step": 151, "mean_k": 1.0, "pixels": 30}, {"step": 200, "mean_k": 2.0, "pixels": 10}])
     world.log(RUN, [{"step": 200, "mean_k": 4.0, "pixels": 40, "direction": "21"}], seed=1)
-    found = world.verdict(RUN, "bounded", quantity="mean_k", side="below", bound=2.7)
+    found = world.verdict(RUN, "compare", quantity="mean_k", side="<", to=2.7, window="last quarter")
     # (30 * 1 + 10 * 2 + 40 * 4) / 80 = 2.625, of steps 151 and 200.
     assert found.state == "holds"
     assert found.numbers == ("mean K (claimed: < 2.700): 2.625; 2 runs, 2 logged steps of the last quarter of training")
-    assert world.verdict(RUN, "bounded", quantity="mean_k", side="below", bound=2.6).state == "does not hold"
-    assert world.verdict(RUN, "bounded", quantity="mean_k", side="above", bound=2.6).state == "holds"
+    assert (
+        world.verdict(RUN, "compare", quantity="mean_k", side="<", to=2.6, window="last quarter").state
+        == "does not hold"
+    )
+    assert world.verdict(RUN, "compare", quantity="mean_k", side=">", to=2.6, window="last quarter").state == "holds"
 
 
 @pytest.mark.parametrize(
@@ -60,31 +63,37 @@ def test_trend_needs_four_values_of_t(tmp_path: Path) -> None:
     assert world.verdict("curve.t*.few", "with_threshold", quantity="impurity", trend="falls").state == "not run"
 
 
+QUARTERS = ["first quarter", "last quarter"]
+
+
 def test_changes_between_the_first_and_the_last_quarter(tmp_path: Path) -> None:
     world = Runs(tmp_path)
     world.log(RUN, [{"step": s, "k_histogram": [k, 10 - k, 0]} for s, k in ((50, 2), (51, 0), (150, 10), (151, 9))])
-    found = world.verdict(RUN, "changes", quantity="share_k1", trend="rises")
+    found = world.verdict(RUN, "in_order", quantities=["share_k1"], trend="rises", windows=QUARTERS)
     assert found.state == "holds"
     assert found.numbers == (
-        "share of K = 1, first to last quarter: 20.00 % to 90.00 %; "
-        "1 run, 2 logged steps of the first and the last quarter of training"
+        "share of K = 1 20.00 % in the first quarter, share of K = 1 90.00 % in the last quarter; "
+        "1 run, 2 logged steps of the first quarter and the last quarter of training"
     )
-    assert world.verdict(RUN, "changes", quantity="share_k1", trend="falls").state == "does not hold"
-    assert world.verdict(RUN, "changes", quantity="share_k2", trend="falls").state == "holds"
-    assert world.verdict("curve.t95.few", "changes", quantity="share_k1", trend="rises").numbers == (
-        "no finished run of curve.t95.few"
+    assert (
+        world.verdict(RUN, "in_order", quantities=["share_k1"], trend="falls", windows=QUARTERS).state
+        == "does not hold"
     )
+    assert world.verdict(RUN, "in_order", quantities=["share_k2"], trend="falls", windows=QUARTERS).state == "holds"
+    assert world.verdict(
+        "curve.t95.few", "in_order", quantities=["share_k1"], trend="rises", windows=QUARTERS
+    ).numbers == ("no finished run of curve.t95.few")
 
 
 def test_share_late_in_training(tmp_path: Path) -> None:
     world = Runs(tmp_path)
     world.log(RUN, [{"step": 200, "pixels": 10_000, "k_histogram": [9375, 625, 0]}])
-    claim = {"quantity": "share_k1", "side": "above", "bound": 93.75}
-    found = world.verdict(RUN, "bounded", **claim)
+    claim = {"quantity": "share_k1", "side": ">", "to": 93.75, "window": "last quarter"}
+    found = world.verdict(RUN, "compare", **claim)
     # The paper says more than.
     assert (found.state, "93.75 %; 1 run" in found.numbers) == ("does not hold", True)
     world.log(RUN, [{"step": 200, "pixels": 10_000, "k_histogram": [9376, 624, 0]}])
-    assert world.verdict(RUN, "bounded", **claim).state == "holds"
+    assert world.verdict(RUN, "compare", **claim).state == "holds"
 
 
 def test_every_mini_batch(tmp_path: Path) -> None:
@@ -94,18 +103,18 @@ def test_every_mini_batch(tmp_path: Path) -> None:
     # Without pixels of case 2 there is nothing to say.
     rows.append({"step": 200, "cosine_fuzzy_positive": float("nan"), "case_pixels": [9, 0, 1]})
     world.log(RUN, rows)
-    claim = {"quantity": "cosine_fuzzy_positive", "side": "above", "bound": 90.0}
-    found = world.verdict(RUN, "bounded_in_batches", **claim)
+    claim = {"quantity": "cosine_fuzzy_positive", "side": ">", "to": 90.0}
+    found = world.verdict(RUN, "compare_in_batches", **claim)
     assert found.state == "holds"
     assert found.numbers == (
-        "share of cos(Gᶠ, Gⁱᵈᵉ) > 0 > 90.00 %: in 2 of 2 mini-batches, lowest 91.00 %; "
+        "share of cos(Gᶠ, Gⁱᵈᵉ) > 0 > 90.00 % (claimed: in all): in 2 of 2 mini-batches (100.0 %), lowest 91.00 %; "
         "1 run, 2 logged steps of all of training"
     )
     world.log(RUN, [*rows, {"step": 50, "direction": "21", "cosine_fuzzy_positive": 0.89, **cases}])
-    found = world.verdict(RUN, "bounded_in_batches", **claim)
-    assert found.state == "does not hold" and "in 2 of 3 mini-batches, lowest 89.00 %" in found.numbers
+    found = world.verdict(RUN, "compare_in_batches", **claim)
+    assert found.state == "does not hold" and "in 2 of 3 mini-batches (66.7 %), lowest 89.00 %" in found.numbers
     # (0.95 + 0.91 + 0.89) / 3 = 0.91667, all of 4 pixels.
-    mean = world.verdict(RUN, "bounded", **claim, window="all")
+    mean = world.verdict(RUN, "compare", **claim)
     assert mean.state == "holds" and "91.67 %" in mean.numbers
 
 
@@ -126,12 +135,12 @@ def test_scores_by_case(tmp_path: Path) -> None:
             scores(200, [1.0, -0.2, NAN], [1.0, 0.3, NAN], pixels=(15, 12, 0)),
         ],
     )
-    up = world.verdict(RUN, "bounded", quantity="fuzzy_score_2", side="above", bound=0.0, window="all")
+    up = world.verdict(RUN, "compare", quantity="fuzzy_score_2", side=">", to=0.0)
     assert up.state == "holds" and up.numbers.startswith("Rᶠ (FPL) in case 2 (claimed: > 0.000): 0.350;")
-    down = world.verdict(RUN, "bounded", quantity="vanilla_score_2", side="below", bound=0.0, window="all")
+    down = world.verdict(RUN, "compare", quantity="vanilla_score_2", side="<", to=0.0)
     assert down.state == "holds" and ": -0.250;" in down.numbers
     # Case 1: (5 * 0.9 + 15 * 1.0) / 20 = 0.975.
-    one = {"quantity": "fuzzy_score_1", "value": 1.0}
+    one = {"quantity": "fuzzy_score_1", "to": 1.0}
     assert world.verdict(RUN, "near", **one, tolerance=0.03).state == "holds"
     far = world.verdict(RUN, "near", **one, tolerance=0.02)
     assert far.state == "does not hold" and ": 0.975;" in far.numbers
@@ -143,13 +152,13 @@ def test_scores_by_case(tmp_path: Path) -> None:
         "1 run, 2 logged steps of all of training"
     )
     assert world.verdict(RUN, "widest_gap", **pair, case=3).state == "does not hold"
-    lower = {"quantity": "fuzzy_score_3", "than": "vanilla_score_3"}
-    assert world.verdict(RUN, "less", **lower).state == "holds"
-    assert world.verdict(RUN, "greater", **lower).state == "does not hold"
+    lower = {"quantity": "fuzzy_score_3", "to": "vanilla_score_3"}
+    assert world.verdict(RUN, "compare", side="<", **lower).state == "holds"
+    assert world.verdict(RUN, "compare", side=">", **lower).state == "does not hold"
     # By 0.1.
-    assert world.verdict(RUN, "less", **lower, most=0.11).state == "holds"
-    assert world.verdict(RUN, "less", **lower, most=0.09).state == "does not hold"
-    assert "against Rᵛ (cross-entropy) in case 3 -0.200" in world.verdict(RUN, "less", **lower).numbers
+    assert world.verdict(RUN, "compare", side="<", **lower, most=0.11).state == "holds"
+    assert world.verdict(RUN, "compare", side="<", **lower, most=0.09).state == "does not hold"
+    assert "against Rᵛ (cross-entropy) in case 3 -0.200" in world.verdict(RUN, "compare", side="<", **lower).numbers
 
 
 def test_a_gap_to_the_other_side_counts(tmp_path: Path) -> None:
@@ -173,8 +182,8 @@ def test_norms(tmp_path: Path) -> None:
     world = Runs(tmp_path)
     world.log(RUN, [{"step": 1, "case_pixels": [0, 4, 0], "norm_fuzzy": 0.8, "norm_ideal": 1.0}])
     pair = {"quantity": "norm_fuzzy", "to": "norm_ideal"}
-    assert world.verdict(RUN, "close", **pair, share=0.25).state == "holds"
-    found = world.verdict(RUN, "close", **pair, share=0.15)
+    assert world.verdict(RUN, "near", **pair, share=0.25).state == "holds"
+    found = world.verdict(RUN, "near", **pair, share=0.15)
     assert found.state == "does not hold"
     assert found.numbers.startswith("|Gᶠ| in case 2 0.800 against |Gⁱᵈᵉ| in case 2 1.000;")
 
@@ -183,14 +192,14 @@ def test_most_mini_batches(tmp_path: Path) -> None:
     world = Runs(tmp_path)
     sums = [(0.3, 0.2), (0.3, 0.1), (0.1, 0.2), (0.1, 0.3)]
     rows = [{"step": 1 + n, "gradient_sum_n_minus_1": a, "gradient_sum_n": b} for n, (a, b) in enumerate(sums)]
-    claim = {"quantity": "gradient_sum_n_minus_1", "than": "gradient_sum_n"}
+    claim = {"quantity": "gradient_sum_n_minus_1", "side": ">", "to": "gradient_sum_n", "more_than": 0.5}
     world.log(RUN, rows)
-    found = world.verdict(RUN, "greater_in_batches", **claim)
+    found = world.verdict(RUN, "compare_in_batches", **claim)
     # Half of them are not most; both means are 0.2.
     assert found.state == "does not hold"
     assert "in 2 of 4 mini-batches (50.0 %), mean 0.200 against 0.200" in found.numbers
     world.log(RUN, rows[:3])
-    assert world.verdict(RUN, "greater_in_batches", **claim).state == "holds"
+    assert world.verdict(RUN, "compare_in_batches", **claim).state == "holds"
 
 
 def test_entropy_by_k(tmp_path: Path) -> None:
@@ -200,8 +209,8 @@ def test_entropy_by_k(tmp_path: Path) -> None:
         RUN,
         [{"step": 190, "k_histogram": [6, 2, 0, 1, 3], "entropy_by_k": [0.1, 0.8, NAN, 2.0, 1.6], "pixels": 12}],
     )
-    others = {"quantity": "entropy_k1", "than": ["entropy_k2", "entropy_k3", "entropy_k4"]}
-    found = world.verdict(RUN, "less", **others)
+    others = {"quantity": "entropy_k1", "side": "<", "to": ["entropy_k2", "entropy_k3", "entropy_k4"]}
+    found = world.verdict(RUN, "compare", **others)
     assert found.state == "holds"
     assert found.numbers.startswith(
         "entropy at K = 1 0.100 against entropy at K = 2 0.800, entropy at K ≥ 4 1.700; 1 run"
@@ -215,20 +224,20 @@ def test_entropy_by_k(tmp_path: Path) -> None:
 def test_entropy_of_other_runs_than_those_of_the_figure(tmp_path: Path) -> None:
     world = Runs(tmp_path)
     world.log(RUN, [{"step": 190, "k_histogram": [3, 1], "entropy_by_k": [0.2, 1.0], "pixels": 4}])
-    claim = {"quantity": "entropy", "base": RUN, "series": ["curve.t75.few", RUN]}
-    lacking = world.verdict("curve.t99.few", "above_series", **claim)
+    claim = {"quantity": "entropy", "side": "<", "cell": RUN, "series": ["curve.t75.few", RUN]}
+    lacking = world.verdict("curve.t99.few", "beyond_others", **claim)
     assert lacking.state == "not run" and lacking.numbers.endswith(" of curve.t75.few")
     world.log("curve.t75.few", [{"step": 190, "k_histogram": [0, 2], "entropy_by_k": [NAN, 0.5], "pixels": 2}])
-    found = world.verdict("curve.t99.few", "above_series", **claim)
+    found = world.verdict("curve.t99.few", "beyond_others", **claim)
     # (3 * 0.2 + 1 * 1.0) / 4 = 0.4 below 0.5.
     assert found.state == "holds"
-    means = "curve.t75.few: 0.500, curve.t90.few: 0.400"
+    means = "0.75: 0.500, 0.9: 0.400"
     assert found.numbers.startswith(f"mean entropy on synthetic_city: {means}; 2 runs")
     # Two of three are not all.
     some = {**claim, "series": ["curve.t75.few", "curve.t95.few", RUN]}
-    assert world.verdict("curve.t99.few", "above_series", **some).state == "not run"
-    claim["base"] = "curve.t75.few"
-    assert world.verdict("curve.t99.few", "above_series", **claim).state == "does not hold"
+    assert world.verdict("curve.t99.few", "beyond_others", **some).state == "not run"
+    claim["cell"] = "curve.t75.few"
+    assert world.verdict("curve.t99.few", "beyond_others", **claim).state == "does not hold"
 
 
 def test_all_series_must_agree(tmp_path: Path) -> None:
@@ -236,13 +245,13 @@ def test_all_series_must_agree(tmp_path: Path) -> None:
     world.log(RUN, [{"step": 200, "mean_k": 1.0}])
     world.log("curve.t95.few", [{"step": 200, "mean_k": 3.0}])
     cells = [RUN, "curve.t95.few", "curve.t99.few"]
-    found = world.verdict(cells, "bounded", quantity="mean_k", side="below", bound=2.0)
+    found = world.verdict(cells, "compare", quantity="mean_k", side="<", to=2.0, window="last quarter")
     # What was not run has no say.
     assert found.state == "does not hold"
     assert found.numbers == (
         "mean K (claimed: < 2.000): 0.9: 1.000; 0.95: 3.000; 2 runs, 1 logged step of the last quarter of training"
     )
-    assert world.verdict(cells, "bounded", quantity="mean_k", side="below", bound=4.0).state == "holds"
+    assert world.verdict(cells, "compare", quantity="mean_k", side="<", to=4.0, window="last quarter").state == "holds"
 
 
 def test_best_of_all(tmp_path: Path) -> None:
@@ -251,15 +260,15 @@ def test_best_of_all(tmp_path: Path) -> None:
     for seed, (ours, theirs) in enumerate(((41.0, 40.0), (42.0, 43.5), (43.0, 41.5))):
         world.run("main.fpl_cps.small_8", ours, seed)
         if seed == 0:
-            assert world.verdict(cells, "best_of_all", best="main.fpl_cps.small_8").numbers == (
-                "no finished run of main.cps.small_8"
+            assert world.verdict(cells, "beyond_others", side=">", cell="main.fpl_cps.small_8").numbers == (
+                "no finished run that has it of main.cps.small_8"
             )
         world.run("main.cps.small_8", theirs, seed)
-    found = world.verdict(cells, "best_of_all", best="main.fpl_cps.small_8")
+    found = world.verdict(cells, "beyond_others", side=">", cell="main.fpl_cps.small_8")
     # 42 against 125 / 3.
     assert found.state == "holds"
     assert found.numbers == "mIoU in %: CPS: 41.67, FPL+CPS: 42.00; 6 runs, 3 seeds each, best of all validations"
-    assert world.verdict(cells, "best_of_all", best="main.cps.small_8").state == "does not hold"
+    assert world.verdict(cells, "beyond_others", side=">", cell="main.cps.small_8").state == "does not hold"
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,11 @@ def world(tmp_path: Path) -> World:
     return made
 
 
-def prepared(world: World) -> dict[str, Prepared]:
-    found = prepare(load_figures(world.experiments), world.campaign, world.results)
-    return {item.figure.name: item for item in found}
+def prepared(world: World, *names: str) -> dict[str, Prepared]:
+    """The figures of these names, in this order, or all."""
+    found = prepare(load_figures(world.experiments, names), world.campaign, world.results)
+    figures = {item.figure.name: item for item in found}
+    return {name: figures[name] for name in names or figures}
 
 
 def test_files_are_written_and_are_the_same_again(world: World, tmp_path: Path) -> None:
@@ -69,18 +71,18 @@ def test_files_are_written_and_are_the_same_again(world: World, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["areas", "batches"])
 def test_the_other_kinds_are_drawn_too(world: World, tmp_path: Path, name: str) -> None:
-    (path,) = write_figures(tmp_path, list(prepared(world).values()), [name])
+    (path,) = write_figures(tmp_path, list(prepared(world, name).values()), [name])
     assert len(path.read_bytes()) > 5000
 
 
 def test_a_png_is_as_wide_as_a_column(world: World, tmp_path: Path) -> None:
-    write_figures(tmp_path, list(prepared(world).values()), ["bars"])
+    write_figures(tmp_path, list(prepared(world, "bars").values()), ["bars"])
     header = (tmp_path / "bars.png").read_bytes()[16:24]
     assert int.from_bytes(header[:4], "big") == round(COLUMN * DPI)
 
 
 def test_the_csv_holds_what_is_drawn(world: World, tmp_path: Path) -> None:
-    write_figures(tmp_path, list(prepared(world).values()), ["course", "bars"])
+    write_figures(tmp_path, list(prepared(world, "course", "bars").values()), ["course", "bars"])
     found = pd.read_csv(tmp_path / "course.csv")
     assert found[["series", "quantity", "step", "training", "value", "seeds", "pixels"]].values.tolist() == [
         ["T at 1/8", "mean_k", 50, 25.0, 3.0, 3, 300],
@@ -160,15 +162,15 @@ def test_nothing_is_drawn_twice_from_the_same_runs(world: World, tmp_path: Path)
         return [function(task) for task in tasks]
 
     names = ["bars", "course"]
-    first = [prepared(world)[name] for name in names]
+    first = list(prepared(world, *names).values())
     drawn = drawings(tmp_path, first, spy)
     kept = {path.name for path in (tmp_path / CACHE).iterdir()}
     assert len(kept) == 6 and calls == [names]
-    again = drawings(tmp_path, [prepared(world)[name] for name in names], spy)
+    again = drawings(tmp_path, list(prepared(world, *names).values()), spy)
     assert calls[1:] == [[]] and again == drawn
     # Another run behind it: that figure alone is drawn, and what was drawn before it is forgotten.
     world.run("main.cps.small_8", 70.0, 0, finished_at="2027-01-01T00:00:00+00:00")
-    changed = [prepared(world)[name] for name in names]
+    changed = list(prepared(world, *names).values())
     renewed = drawings(tmp_path, changed, spy)
     assert calls[2:] == [["bars"]] and renewed["course"] == drawn["course"] and renewed["bars"] != drawn["bars"]
     forget_others(tmp_path, changed)
@@ -259,7 +261,7 @@ def test_pictures_are_drawn_with_the_numbers_behind_them(
             for name, array in pictures.items()
         ]
         write_table(world.out / "examples" / f"{run}.parquet", "examples", rows)
-    first = prepared(world)[kind]
+    first = prepared(world, kind)[kind]
     if kind != "segmentations":
         # Maps are of one run: the first series.
         assert "n = 1 image of seed 0" in first.caption

@@ -11,14 +11,15 @@ from typer.testing import CliRunner
 from fpl.cli.plan import plan as command
 from fpl.config.campaign import Campaign, load_campaign
 from fpl.config.identity import canonical
-from fpl.config.schema import ModelConfig
+from fpl.config.sections import ModelConfig
 from fpl.config.weights import tiny_file_name
 from fpl.data.splits import split_folder
 from fpl.store.write import failure_path, write_failure, write_run
+from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan import needs
 from fpl.sweep.plan.campaign_plan import LAUNCHER_START, RAY_START, RUN_START, Plan, make_plan
-from fpl.sweep.plan.capacity import Capacity, Layout, capacity, instruction_sets, makespan
+from fpl.sweep.plan.capacity import Capacity, capacity, instruction_sets, makespan
 from fpl.sweep.plan.costs import COSTS, Costs
 from fpl.sweep.plan.needs import Needs
 from fpl.sweep.plan.speed import CPU_CORE, V100, CostModel
@@ -31,6 +32,7 @@ TABLE = """
 [about]
 order = {order}
 [table]
+recipe = "cps"
 name = "{name}"
 number = "Table {order}"
 caption = "A table."
@@ -245,20 +247,20 @@ def test_weights_that_can_be_downloaded_block_nothing(
 
 
 def test_too_few_gpus_or_cores_block(campaign: Campaign, places: Places) -> None:
-    launch = {"launcher": "train", "workers": 4, "gpus_per_worker": 1, "cpus_per_worker": 2}
+    execution = Execution(launcher="train", workers=4, gpus_per_worker=1, cpus_per_worker=2)
     for has, text in (
         (Capacity(cores=64, gpus=2), "4 GPUs needed for a run with 4 workers, 2 here"),
         (Capacity(cores=7, gpus=8), "8 CPUs needed for a run with 4 workers, 7 here"),
     ):
-        plan = make_plan(campaign, places, has, launch)
+        plan = make_plan(campaign, places, has, execution)
         assert plan.blocked and all(text in reason for run, reason in plan.blocked if not run.gang)
-    assert not make_plan(campaign, places, Capacity(cores=8, gpus=4), launch).blocked
+    assert not make_plan(campaign, places, Capacity(cores=8, gpus=4), execution).blocked
     # What Ray will say is not foretold.
-    assert not make_plan(campaign, places, None, launch).blocked
+    assert not make_plan(campaign, places, None, execution).blocked
 
 
 def test_workers_that_cannot_share_the_batch_block(campaign: Campaign, places: Places) -> None:
-    plan = make_plan(campaign, places, None, {"launcher": "train", "workers": 3})
+    plan = make_plan(campaign, places, None, Execution(launcher="train", workers=3))
     reasons = {reason for run, reason in plan.blocked if not run.gang}
     (reason,) = reasons
     assert "data.labeled_batch = 4 cannot be shared equally by 3 workers" in reason
@@ -273,8 +275,8 @@ def test_seconds_follow_layout_and_device(campaign: Campaign, places: Places) ->
     assert plan.seconds(gang) == pytest.approx(cpu.run_seconds(gang.config, 2) + RUN_START["gang"])
     gpus, cores = plan.device_hours([alone, gang])
     assert gpus == 0 and cores == pytest.approx((plan.seconds(alone) + 2 * plan.seconds(gang)) / 3600)
-    launch = {"launcher": "train", "workers": 2, "gpus_per_worker": 1}
-    plan = make_plan(campaign, places, Capacity(cores=8, gpus=8), launch)
+    execution = Execution(launcher="train", workers=2, gpus_per_worker=1)
+    plan = make_plan(campaign, places, Capacity(cores=8, gpus=8), execution)
     assert plan.seconds(alone) == pytest.approx(CostModel(V100).run_seconds(alone.config, 2) + RUN_START["train"])
     gpus, cores = plan.device_hours([alone])
     assert cores == 0 and gpus == pytest.approx(2 * plan.seconds(alone) / 3600)
@@ -290,17 +292,19 @@ def test_wall_time_is_that_of_the_executor(campaign: Campaign, places: Places) -
     expected = RAY_START + LAUNCHER_START["inline"] + max(slots) + LAUNCHER_START["gang"] + gang
     assert plan.wall_seconds() == pytest.approx(expected)
     # With no CPUs of its own the gang is one more job on each core, and its start too.
-    beside = make_plan(campaign, places, Capacity(cores=2), {**campaign.scale.launch, "gang_cpus_per_worker": 0})
+    beside = make_plan(
+        campaign, places, Capacity(cores=2), Execution.of_scale(campaign.scale.launch, gang_cpus_per_worker=0)
+    )
     work = [*ordinary, *[LAUNCHER_START["gang"] + gang] * 2]
     total = beside.wall_seconds()
     assert total is not None and total <= expected + 1e-6
     assert total == pytest.approx(RAY_START + LAUNCHER_START["inline"] + makespan(work, 2))
     assert beside.device_hours(beside.wanted) == plan.device_hours(plan.wanted)
     assert make_plan(campaign, places).wall_seconds() is None
-    local = make_plan(campaign, places, Capacity(cores=2), {**campaign.scale.launch, "local": True})
+    local = make_plan(campaign, places, Capacity(cores=2), Execution.of_scale(campaign.scale.launch, local=True))
     # No Ray, no gang: one process.
     model = CostModel(CPU_CORE)
-    expected = sum(model.run_seconds(run.config) + RUN_START["local"] for run in local.wanted)
+    expected = sum(model.run_seconds(run.config) + RUN_START["inline"] for run in local.wanted)
     assert local.wall_seconds() == pytest.approx(expected)
 
 
@@ -332,16 +336,17 @@ def test_makespan() -> None:
 
 def test_slots() -> None:
     has = Capacity(cores=64, gpus=16)
-    assert Layout("train", 8, 1.0, 1.0).slots(has) == 2
-    assert Layout("train", 8, 6.0, 1.0).slots(has) == 1
-    assert Layout("inline", 1, 0.1).slots(Capacity(cores=2)) == 20
-    assert Layout("inline", 1, 1.0, 0.0, 5).slots(has) == 5
-    assert Layout.of({"launcher": "inline", "workers": 8}, gang=False).workers == 1
-    assert Layout.of({"gang_workers": 3}, gang=True) == Layout("gang", 3)
-    own = {"gang_workers": 3, "gang_cpus_per_worker": 0, "cpus_per_worker": 2}
-    assert Layout.of(own, gang=True) == Layout("gang", 3, 0.0) and Layout.of(own, gang=False).cpus_per_worker == 2
-    assert Layout.of(own, gang=True).beside and Layout.of(own, gang=True).slots(Capacity(cores=1)) == 1
-    assert not Layout.of(own, gang=True).shortage(Capacity(cores=1))
+    assert has.slots(Execution(launcher="train", workers=8, gpus_per_worker=1)) == 2
+    assert has.slots(Execution(launcher="train", workers=8, gpus_per_worker=1, cpus_per_worker=6)) == 1
+    assert Capacity(cores=2).slots(Execution(cpus_per_worker=0.1)) == 20
+    assert has.slots(Execution(concurrency=5)) == 5 and has.slots(Execution(concurrency=500)) == 64
+    assert has.slots(Execution(local=True)) == 1 and Capacity(cores=1).slots(Execution(cpus_per_worker=2)) == 0
+    gang = Execution(gang_workers=3).of_run(gang=True)
+    assert (gang.launcher, gang.workers, gang.cpus_per_worker) == ("gang", 3, 1.0)
+    own = Execution(gang_workers=3, gang_cpus_per_worker=0, cpus_per_worker=2)
+    gang = own.of_run(gang=True)
+    assert gang.cpus_per_worker == 0 and own.of_run(gang=False).cpus_per_worker == 2
+    assert gang.beside and Capacity(cores=1).slots(gang) == 1 and not Capacity(cores=1).shortage(gang)
 
 
 def test_disk_counts_every_run_once(campaign: Campaign, places: Places) -> None:

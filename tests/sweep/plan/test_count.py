@@ -10,9 +10,12 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fpl.config.compose import validate
-from fpl.config.schema import ModelConfig, RunConfig
+from fpl.config.schema import RunConfig
+from fpl.config.sections import ModelConfig
 from fpl.data.batches import Batch
-from fpl.methods import METHODS, Clock, Losses, Method
+from fpl.methods.base import Clock, Losses, Method
+from fpl.methods.optimizers import OptimizerSpec, Scheduled, make_optimizer
+from fpl.methods.supervised.options import SupervisedOptions
 from fpl.models import build_network
 from fpl.sweep.plan import count as module
 from fpl.sweep.plan.cost import Cost, window_of
@@ -217,18 +220,19 @@ class Judged(Method):
         super().__init__(config, *rest)  # type: ignore[arg-type]
         self.judge = nn.Conv2d(config.model.head_channels, 1, 3, padding=1)
 
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        return {**super().optimizers(), "judge": torch.optim.Adam(self.judge.parameters())}
+    def optimizers(self) -> dict[str, Scheduled]:
+        judge = make_optimizer(OptimizerSpec(1e-4, kind="adam", schedule="constant"), [self.judge])
+        return {**super().optimizers(), "judge": judge}
 
     def losses(self, batch: Batch, clock: Clock) -> Losses:
         _, supervised = self.labeled_loss(self.network, self.network.raw(batch.image), batch.label)
         with torch.no_grad():
-            embedding = self.network.embed(self.network.features(batch.image))
+            embedding = self.network.decode(self.network.encode(batch.image))
         return Losses({"main": supervised, "judge": self.judge(embedding).square().mean()}, supervised=supervised)
 
 
 def test_a_method_needs_to_say_nothing(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "supervised", Judged)
+    monkeypatch.setattr(SupervisedOptions, "implementation", f"{__name__}:Judged")
     module._small_step.cache_clear()
     data = {"labeled_batch": 2, "unlabeled_batch": 0, "groups": 1, "crop": [64, 64]}
     small = {"backbone": "resnet50", "head_channels": 24, "low_level_channels": 12}

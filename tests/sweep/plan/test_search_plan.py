@@ -22,6 +22,7 @@ from fpl.config.study import Study, load_studies
 from fpl.errors import FplError
 from fpl.store.trials import TrialRow, write_trial
 from fpl.store.write import write_run
+from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan.campaign_plan import LAUNCHER_START, RAY_START, RUN_START
 from fpl.sweep.plan.capacity import Capacity
@@ -37,6 +38,7 @@ TABLE = """
 [about]
 order = 1
 [table]
+recipe = "cps"
 name = "wide"
 number = "Table 1"
 caption = "T in two splits."
@@ -79,7 +81,6 @@ key = "loss.threshold"
 low = 0.5
 high = 0.99
 """
-LAUNCH = {"launcher": "inline"}
 TWO = Capacity(cores=2)
 
 Make = Callable[..., list[Study]]
@@ -110,7 +111,7 @@ def make(experiments: Path) -> Make:
 
 
 def planned(studies: list[Study], places: Places, budget: str | None = None, has: Capacity | None = TWO) -> SearchPlan:
-    return plan_search(studies, places, has, LAUNCH, parse_budget(budget) if budget else None)
+    return plan_search(studies, places, has, Execution(), parse_budget(budget) if budget else None)
 
 
 def record_run(out: Path, config: RunConfig) -> None:
@@ -153,12 +154,12 @@ def test_without_a_budget_the_files_trials_are_those_of_each_study(make: Make, p
 def test_a_trial_is_all_of_its_runs_on_all_devices_of_each(make: Make, places: Places) -> None:
     studies = make(seeds=3, splits=2)
     assert planned(studies, places).studies[0].trial_seconds == pytest.approx(6 * seconds(studies[0].base))
-    launch = {"launcher": "train", "workers": 2, "gpus_per_worker": 0.5, "cpus_per_worker": 4}
-    plan = plan_search(studies, places, Capacity(cores=64, gpus=4), launch, parse_budget("1gpuh"))
+    execution = Execution(launcher="train", workers=2, gpus_per_worker=1, cpus_per_worker=4)
+    plan = plan_search(studies, places, Capacity(cores=64, gpus=4), execution, parse_budget("1gpuh"))
     run = CostModel(V100).run_seconds(studies[0].base, 2) + RUN_START["train"]
     assert plan.studies[0].trial_seconds == pytest.approx(6 * run)
-    assert plan.studies[0].trial_hours == pytest.approx(6 * run / 3600)
-    assert (plan.slots, plan.device_unit) == (4, "GPU")
+    assert plan.studies[0].trial_hours == pytest.approx(2 * 6 * run / 3600)
+    assert (plan.slots, plan.device_unit) == (2, "GPU")
 
 
 def test_budgets_become_trials(make: Make, places: Places) -> None:
@@ -185,7 +186,7 @@ def test_hours_of_the_wrong_device_are_refused(make: Make, places: Places) -> No
     with pytest.raises(FplError, match="use no GPU"):
         planned(make(), places, "3gpuh")
     with pytest.raises(FplError, match="use GPUs"):
-        plan_search(make(), places, Capacity(8, 8), {"gpus_per_worker": 1}, parse_budget("3coreh"))
+        plan_search(make(), places, Capacity(8, 8), Execution(gpus_per_worker=1), parse_budget("3coreh"))
 
 
 # --- what the store has ---------------------------------------------------------------------------------------------
@@ -290,8 +291,8 @@ def test_obstacles_are_told_once_with_their_remedies(make: Make, places: Places,
 
 
 def test_workers_and_devices_that_do_not_fit_block(make: Make, places: Places) -> None:
-    launch = {"launcher": "train", "workers": 3, "gpus_per_worker": 1}
-    plan = plan_search(make(), places, Capacity(cores=8, gpus=2), launch)
+    execution = Execution(launcher="train", workers=3, gpus_per_worker=1)
+    plan = plan_search(make(), places, Capacity(cores=8, gpus=2), execution)
     assert len(plan.blocked) == 2 and plan.slots == 0 and plan.wall_seconds() is None
     assert "labeled_batch = 4 cannot be shared equally by 3 workers" in plan.blocked[0]
     assert "3 GPUs needed for a run with 3 workers, 2 here" in plan.blocked[1]

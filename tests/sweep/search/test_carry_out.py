@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,20 +21,12 @@ from fpl.store.trials import TrialRow, read_trials, write_trial
 from fpl.store.write import write_run
 from fpl.sweep.job import JobResult
 from fpl.sweep.search.budget import Budget
-from fpl.sweep.search.sampling import study_before
-from fpl.sweep.search.stopping import EarlyStopping, make_rule
+from fpl.sweep.search.stopping import EarlyStopping, is_hopeless
 from fpl.sweep.search.trials import Book
 from tests.sweep.search_world import Jobs, tiny_study, write_experiments
 
 TRIALS = Budget("trials", 30, "trials")
 METRIC = "miou_whole_best"
-
-
-def ask(study: Study) -> Any:
-    def answer(rows: list[TrialRow], number: int, wanted: Mapping[str, Value] | None, attempt: int) -> dict[str, Value]:
-        return study.suggest(study_before(study, rows, number, wanted, attempt).ask())
-
-    return answer
 
 
 def book_of(study: Study, out: Path, budget: Budget = TRIALS, **more: Any) -> Book:
@@ -64,7 +57,7 @@ def go(study: Study, out: Path, trials: int, **more: Any) -> Book:
     book = book_of(study, out, Budget("trials", trials, "trials"), **more)
     while True:
         try:
-            proposal = book.next(ask(study))
+            proposal = book.next()
         except StopIteration:
             return book
         assert proposal is not None
@@ -92,7 +85,7 @@ def test_a_search_cut_off_anywhere_proposes_what_the_whole_one_does(tmp_path: Pa
         go(study, out, cut)
         # Cut off in the middle of the next trial: its row is there, its end is not.
         half = book_of(study, out)
-        proposal = half.next(ask(study))
+        proposal = half.next()
         assert proposal is not None
         half.report(proposal.row.run_ids[0], 2, {"miou": 1.0})
         continued = go(study, out, 16)
@@ -124,7 +117,7 @@ def test_a_failed_or_nan_trial_never_wins_and_ends_nothing(tmp_path: Path) -> No
     book = book_of(study, tmp_path / "out", Budget("trials", 12, "trials"))
     scores = [None, math.nan, 20.0, 25.0, None, math.nan]
     for number in range(12):
-        proposal = book.next(ask(study))
+        proposal = book.next()
         assert proposal is not None and proposal.row.number == number
         finish(book, number, scores[number % 6])
     rows = read_trials(tmp_path / "out", study.identity)
@@ -136,14 +129,14 @@ def test_a_failed_or_nan_trial_never_wins_and_ends_nothing(tmp_path: Path) -> No
     states = [trial.state for trial in known.trials]
     assert states.count(optuna.trial.TrialState.FAIL) == 8 and states.count(optuna.trial.TrialState.RUNNING) == 0
     again = book_of(study, tmp_path / "out", Budget("trials", 12, "trials"), retry_failed=True)
-    retried = again.next(ask(study))
+    retried = again.next()
     assert retried is not None and retried.row.number == 0
 
 
 def test_a_score_is_the_mean_over_seeds_and_splits_with_its_spread(tmp_path: Path) -> None:
     study = tiny_study(tmp_path, seeds=2, splits=2)
     book = book_of(study, tmp_path / "out")
-    proposal = book.next(ask(study))
+    proposal = book.next()
     assert proposal is not None
     asked = [(job.config["seed"], job.config["data"]["split"]["index"]) for job in proposal.jobs]
     assert asked == [(0, 0), (1, 0), (0, 1), (1, 1)]
@@ -181,20 +174,20 @@ choices = ["concave", "linear"]
 def test_the_budget_of_device_hours_holds_back_what_may_not_end_in_it(tmp_path: Path) -> None:
     study = tiny_study(tmp_path)
     book = book_of(study, tmp_path / "out", Budget("device", 2.5, "coreh"))
-    assert book.next(ask(study)) is not None
-    assert book.next(ask(study)) is not None
-    assert book.next(ask(study)) is None  # two are expected to take 2 of 2.5 hours
+    assert book.next() is not None
+    assert book.next() is not None
+    assert book.next() is None  # two are expected to take 2 of 2.5 hours
     for number in (0, 1):
         book.running[number].row.device_hours = 0.75
         finish(book, number, 40.0)
     # They took 0.75 hours each, and train for longer than half of it: a third fits, a fourth does not.
-    assert book.next(ask(study)) is not None
-    assert book.next(ask(study)) is None
+    assert book.next() is not None
+    assert book.next() is None
     book.running[2].row.device_hours = 1.5
     assert book.over
     finish(book, 2, 40.0)
     with pytest.raises(StopIteration):
-        book.next(ask(study))
+        book.next()
 
 
 def feed(stopping: EarlyStopping, number: int, values: list[float], run_id: str, tune_id: str = "") -> list[str]:
@@ -217,12 +210,12 @@ def test_early_stopping_decides_alike_with_and_without_a_kill_in_between(tmp_pat
 
     def states(out: Path, cuts: tuple[int, ...]) -> list[str]:
         book = book_of(study, out)
-        stopping = EarlyStopping(book, make_rule(study.head.stop, study))
+        stopping = EarlyStopping(book)
         for number, values in enumerate(curves):
             if number in cuts:
                 book = book_of(study, out)
-                stopping = EarlyStopping(book, make_rule(study.head.stop, study))
-            proposal = book.next(ask(study))
+                stopping = EarlyStopping(book)
+            proposal = book.next()
             assert proposal is not None
             run_id = proposal.row.run_ids[0]
             if feed(stopping, number, values, run_id)[-1] != "STOP":
@@ -239,37 +232,79 @@ def test_early_stopping_decides_alike_with_and_without_a_kill_in_between(tmp_pat
         assert (rows[number].steps, rows[number].values) == ([2], curves[number][:1])
         assert rows[number].score == curves[number][0]
         assert f"stopped by {stop} at step 2 of 4" in rows[number].reason
-    if stop == "asha":  # by hand: below the median of those before it at the rung
-        for number in range(1, 24):
-            before = sorted(values[0] for values in curves[:number])
-            middle = before[(number - 1) // 2 : number // 2 + 1]
-            hopeless = curves[number][0] < sum(middle) / len(middle)
-            # The paper's two settings go on in any case.
-            assert (whole[number] == "pruned") == (hopeless and number > 1), number
+    # By hand; the paper's two settings go on in any case.
+    for number in range(2, 24):
+        own, before = curves[number][0], [values[0] for values in curves[:number]]
+        if stop == "asha":  # among the best half of those that have come to the rung, itself included
+            hopeless = own < sorted([*before, own], reverse=True)[(number + 1) // 2 - 1]
+        else:  # below the median of the complete ones
+            complete = [value for value, state in zip(before, whole, strict=False) if state == "complete"]
+            hopeless = len(complete) >= 5 and own < statistics.median(complete)
+        assert (whole[number] == "pruned") == hopeless, number
 
 
 def test_a_nan_on_the_way_is_kept_and_stops_nothing(tmp_path: Path) -> None:
     study = tiny_study(tmp_path, stop="asha")
     book = book_of(study, tmp_path / "out")
-    stopping = EarlyStopping(book, make_rule("asha", study))
+    stopping = EarlyStopping(book)
     whole = ["CONTINUE", "CONTINUE"]
     for number, values in enumerate(([20.0, 21.0], [20.0, 21.0], [math.nan, 25.0], [10.0, 12.0])):
-        proposal = book.next(ask(study))
+        proposal = book.next()
         assert proposal is not None
         verdicts = feed(stopping, number, values, proposal.row.run_ids[0])
         assert verdicts == [whole, whole, whole, ["STOP"]][number]
 
 
-def test_nothing_is_stopped_where_the_search_says_so_or_there_is_one_validation(tmp_path: Path) -> None:
-    assert make_rule("none", tiny_study(tmp_path)) is None
-    once = tiny_study(tmp_path, overrides=["train.evaluate_every=4"])
-    assert make_rule("asha", once) is None
+def worst_of_many(study: Study, steps: list[int]) -> tuple[list[TrialRow], TrialRow]:
+    """Complete trials, and one that is behind all of them at each of its reports."""
+    rows = [TrialRow(study.identity, number, {}, "tpe", []) for number in range(9)]
+    for row in rows:
+        for step in steps:
+            row.report(step, 1.0 if row is rows[-1] else 50.0)
+    for row in rows[:-1]:
+        row.state, row.run_scores = "complete", [50.0]
+    return rows, rows[-1]
+
+
+@pytest.mark.parametrize("stop", ["asha", "median", "none"])
+def test_the_worst_is_stopped_before_its_last_step_unless_the_search_says_otherwise(tmp_path: Path, stop: str) -> None:
+    study = tiny_study(tmp_path, stop=stop)
+    assert is_hopeless(study, *worst_of_many(study, [2])) == (stop != "none")
+    # It ends by itself.
+    assert not is_hopeless(study, *worst_of_many(study, [4]))
+    # A replaced process repeats the report: nothing has changed.
+    assert is_hopeless(study, *worst_of_many(study, [2, 2])) == (stop != "none")
+
+
+def test_successive_halving_judges_at_rungs_alone(tmp_path: Path) -> None:
+    # Four runs of four steps: rungs at or after 2, 4 and 8 of 16.
+    study = tiny_study(tmp_path, stop="asha", seeds=4)
+    reports = [1, 2, 3, 5, 7, 8, 11, 15]
+    judged = [step for step in reports if is_hopeless(study, *worst_of_many(study, reports[: reports.index(step) + 1]))]
+    assert judged == [2, 5, 8]
+    # Not at a rung that others alone have come to.
+    rows, row = worst_of_many(study, [2, 4])
+    row.steps, row.values, row.step = [2, 3], [1.0, 1.0], 3
+    assert not is_hopeless(study, rows, row)
+
+
+def test_the_median_rule_looks_at_the_best_report_and_at_complete_trials(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path, stop="median", seeds=4)
+    rows, row = worst_of_many(study, [2, 4])
+    row.values = [60.0, 1.0]
+    assert not is_hopeless(study, rows, row)
+    row.values = [1.0, 1.0]
+    for other in rows[:4]:
+        other.state = "pruned"
+    assert not is_hopeless(study, rows, row)  # four complete ones are too few
+    rows[0].state = "complete"
+    assert is_hopeless(study, rows, row)
 
 
 def test_a_trial_whose_process_died_too_often_is_failed_and_not_taken_up_again(tmp_path: Path) -> None:
     study = tiny_study(tmp_path)
     book = book_of(study, tmp_path / "out")
-    proposal = book.next(ask(study))
+    proposal = book.next()
     assert proposal is not None
     book.end(0)  # Tune gave its trial up
     assert book.unfinished == [proposal.row]
@@ -281,7 +316,7 @@ def test_a_trial_whose_process_died_too_often_is_failed_and_not_taken_up_again(t
 def test_a_process_that_replaces_a_dead_one_counts_no_run_twice(tmp_path: Path) -> None:
     study = tiny_study(tmp_path, seeds=3)
     book = book_of(study, tmp_path / "out")
-    proposal = book.next(ask(study))
+    proposal = book.next()
     assert proposal is not None
     runs = proposal.row.run_ids
 
@@ -306,14 +341,14 @@ def test_a_process_that_replaces_a_dead_one_counts_no_run_twice(tmp_path: Path) 
 def test_the_rule_knows_a_trial_that_is_taken_up_under_another_name(tmp_path: Path, stop: str) -> None:
     study = tiny_study(tmp_path, stop=stop)
     book = book_of(study, tmp_path / "out")
-    stopping = EarlyStopping(book, make_rule(study.head.stop, study))
-    proposal = book.next(ask(study))
+    stopping = EarlyStopping(book)
+    proposal = book.next()
     assert proposal is not None
     run_id = proposal.row.run_ids[0]
     assert feed(stopping, 0, [20.0], run_id) == ["CONTINUE"]
     book.end(0)
     assert book.take_up()
-    again = book.next(ask(study))
+    again = book.next()
     assert again is not None and again.row.number == 0
     assert feed(stopping, 0, [20.0, 21.0], run_id, "another") == ["CONTINUE", "CONTINUE"]
 
@@ -326,8 +361,8 @@ def test_a_setting_of_the_paper_goes_on_where_the_median_rule_gave_it_up(tmp_pat
         row.steps, row.values, row.run_scores, row.state = [2, 4, 6, 8], [50.0] * 4, [50.0, 50.0], "complete"
         write_trial(out, row)
     book = book_of(study, out)
-    stopping = EarlyStopping(book, make_rule("median", study))
-    proposal = book.next(ask(study))
+    stopping = EarlyStopping(book)
+    proposal = book.next()
     assert proposal is not None and proposal.row.origin == "small.t08.quarter"
     for run_id in proposal.row.run_ids:
         assert feed(stopping, proposal.row.number, [1.0, 2.0], run_id) == ["CONTINUE", "CONTINUE"]
@@ -339,40 +374,40 @@ def test_what_was_cut_off_near_the_end_of_a_budget_is_continued(tmp_path: Path) 
     study = tiny_study(tmp_path)
     hour = Budget("device", 1.0, "coreh")
     book = book_of(study, tmp_path / "out", hour)
-    proposal = book.next(ask(study))
+    proposal = book.next()
     assert proposal is not None
     proposal.row.device_hours = 0.5
     book.report(proposal.row.run_ids[0], 2, {"miou": 20.0})
     again = book_of(study, tmp_path / "out", hour)
     assert not again.exhausted
-    continued = again.next(ask(study))
+    continued = again.next()
     assert continued is not None and continued.row.number == 0
     spent = book_of(study, tmp_path / "out", Budget("device", 0.6, "coreh"))
     assert spent.exhausted
     with pytest.raises(StopIteration):
-        spent.next(ask(study))
+        spent.next()
 
 
 def test_fewer_trials_than_were_begun_continue_as_many(tmp_path: Path) -> None:
     study = tiny_study(tmp_path)
     book = book_of(study, tmp_path / "out")
-    assert book.next(ask(study)) is not None and book.next(ask(study)) is not None
+    assert book.next() is not None and book.next() is not None
     again = book_of(study, tmp_path / "out", Budget("trials", 1, "trials"))
-    continued = again.next(ask(study))
+    continued = again.next()
     assert continued is not None and continued.row.number == 0
     finish(again, 0, 20.0)
     with pytest.raises(StopIteration):
-        again.next(ask(study))
+        again.next()
     assert again.exhausted
 
 
 def test_trials_answered_from_the_store_say_nothing_about_what_others_take(tmp_path: Path) -> None:
     study = tiny_study(tmp_path)
     book = book_of(study, tmp_path / "out", trial_hours=2.0)
-    assert book.next(ask(study)) is not None
+    assert book.next() is not None
     finish(book, 0, 20.0)  # an hour of training in no time
     assert book.trial_hours == 2.0
-    assert book.next(ask(study)) is not None
+    assert book.next() is not None
     book.running[1].row.device_hours = 1.5
     finish(book, 1, 20.0)
     assert book.trial_hours == pytest.approx(1.5, abs=0.01)
@@ -381,8 +416,8 @@ def test_trials_answered_from_the_store_say_nothing_about_what_others_take(tmp_p
 def test_a_budget_that_ends_with_a_run_lets_it_end(tmp_path: Path) -> None:
     study = tiny_study(tmp_path, stop="none")
     book = book_of(study, tmp_path / "out", Budget("device", 1.0, "coreh"))
-    stopping = EarlyStopping(book, None)
-    proposal = book.next(ask(study))
+    stopping = EarlyStopping(book)
+    proposal = book.next()
     assert proposal is not None
     proposal.row.device_hours = 1.0
     trial = SimpleNamespace(trial_id="t", config={"trial": 0})
@@ -395,14 +430,14 @@ def test_a_run_killed_after_its_last_report_leaves_no_gap_in_the_curve(tmp_path:
     study = tiny_study(tmp_path)
     out = tmp_path / "out"
     book = book_of(study, out)
-    proposal = book.next(ask(study))
+    proposal = book.next()
     assert proposal is not None
     run_id = proposal.row.run_ids[0]
     book.report(run_id, 2, {"miou": 19.0})
     history = [{"step": 2, "miou": 19.0}, {"step": 4, "miou": 20.0}]
     write_run(out, {"run_id": run_id}, history, [], [])
     again = book_of(study, out)
-    assert again.next(ask(study)) is not None
+    assert again.next() is not None
     again.run_ended(JobResult(run_id, "done", metrics={METRIC: 20.0}))
     row = read_trials(out, study.identity)[0]
     assert (row.state, row.steps, row.values) == ("complete", [2, 4], [19.0, 20.0])
@@ -411,9 +446,9 @@ def test_a_run_killed_after_its_last_report_leaves_no_gap_in_the_curve(tmp_path:
 def test_a_trial_begun_on_other_data_is_refused(tmp_path: Path) -> None:
     study = tiny_study(tmp_path)
     book = book_of(study, tmp_path / "out")
-    proposal = book.next(ask(study))
+    proposal = book.next()
     assert proposal is not None
     proposal.row.run_ids = ["another-run"]
     write_trial(tmp_path / "out", proposal.row)
     with pytest.raises(FplError, match="was begun as another-run"):
-        book_of(study, tmp_path / "out").next(ask(study))
+        book_of(study, tmp_path / "out").next()

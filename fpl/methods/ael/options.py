@@ -1,57 +1,34 @@
-"""The `[method]` table: one section per training method, chosen by its name."""
+"""The `[method]` table of adaptive equalization learning."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from fpl.config.section import Fraction, Scale, Section
+from fpl.config.gates import gate_warnings
+from fpl.config.method import MethodOptions
+from fpl.config.section import Fraction, Scale
+from fpl.data.lists import enumerate_briefly
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fpl.config.schema import RunConfig
 
 
-class SupervisedConfig(Section):
-    """Labeled images alone: the control of every table."""
-
-    name: Literal["supervised"]
-
-
-class CpsConfig(Section):
-    """Cross pseudo supervision: two networks, each taught by the other's prediction."""
-
-    name: Literal["cps"]
-    # Weight of the unsupervised term (the lambda of CPS).
-    weight: Annotated[float, Field(ge=0.0)]
-    cutmix: bool
-    # "other": CutMix takes two different images; "same": two crops of one image, as the released loaders do.
-    pair: Literal["other", "same"] = "other"
-    # Whether labeled images join the unsupervised term. Unset: yes without CutMix, no with it, as in the release.
-    on_labeled: bool | None = None
-    cutmix_boxes: Annotated[int, Field(ge=1, le=1000)] = 3
-    cutmix_area: tuple[Fraction, Fraction] = (0.25, 0.5)
-    # Share of training over which the unsupervised weight rises linearly from 0; the paper has no ramp.
-    ramp: Fraction = 0.0
-
-    @model_validator(mode="after")
-    def _normalise(self) -> CpsConfig:
-        if self.on_labeled is None:
-            self._set(on_labeled=not self.cutmix)
-        if not self.cutmix:
-            self._forget("pair", "cutmix_boxes", "cutmix_area")
-        if self.cutmix and self.on_labeled:
-            raise ValueError(
-                "on_labeled = true with cutmix = true is no published recipe: "
-                "with CutMix the unsupervised term covers the mixed unlabeled images only"
-            )
-        if self.cutmix_area[0] > self.cutmix_area[1]:
-            raise ValueError(f"cutmix_area {list(self.cutmix_area)} is not ordered from small to large")
-        return self
-
-
-class AelConfig(Section):
+class AelOptions(MethodOptions):
     """Adaptive equalization learning: an EMA teacher, and more of what the student is unsure of.
 
     Defaults are those of AEL's configuration for Cityscapes unless said otherwise.
     """
+
+    implementation: ClassVar[str] = "fpl.methods.ael.method:Ael"
+    # AEL's loader walks through its list two images at a time for every mixed one; CPS's reads each as the first of a
+    # pair.
+    epoch_images: ClassVar[int] = 2
 
     name: Literal["ael"]
     # Unset keys below follow it: "paper" as the paper describes FPL+AEL, "released" as the released data code has it.
@@ -88,7 +65,7 @@ class AelConfig(Section):
     teacher_mode: Literal["train", "eval"] = "train"
 
     @model_validator(mode="after")
-    def _normalise(self) -> AelConfig:
+    def _normalise(self) -> AelOptions:
         if not self.copy_paste:
             self._forget("paste_probability", "paste_classes", "paste_excluded", "paste_scales", "paste_partner")
         self._set(paste_excluded=tuple(sorted(set(self.paste_excluded))))
@@ -103,7 +80,7 @@ class AelConfig(Section):
             )
         return self
 
-    def resolved(self, *, fpl: bool, dataset: str) -> AelConfig:
+    def resolved(self, *, fpl: bool, dataset: str) -> AelOptions:
         """The same with every unset key decided."""
         gate, under_fpl, partner = self.confidence_gate, self.gate_under_fpl, self.paste_partner
         released = self.fidelity == "released"
@@ -117,5 +94,49 @@ class AelConfig(Section):
             partner = "same" if released and fpl and self.copy_paste and dataset.endswith("voc") else "other"
         return self.model_copy(update={"confidence_gate": gate, "gate_under_fpl": under_fpl, "paste_partner": partner})
 
+    @property
+    def label(self) -> str:
+        """What captions call it."""
+        return "AEL"
 
-MethodConfig = Annotated[SupervisedConfig | CpsConfig | AelConfig, Field(discriminator="name")]
+    def adapted(self, config: RunConfig) -> Mapping[str, Any]:
+        """Unset keys decided: this table's, the label of padding, and the convex weight's coefficient."""
+        data, loss, fpl = config.data, config.loss, config.loss.kind == "fpl"
+        if data.padding_label is None:
+            data = data.model_copy(update={"padding_label": 0 if self.fidelity == "released" else 255})
+        given = "convex_coefficient" in loss.model_fields_set and loss.convex_coefficient is not None
+        if fpl and loss.weight == "convex" and loss.fidelity == "released" and not given:
+            # The released files differ: 1 for CPS, 4 for AEL.
+            loss = loss.model_copy(update={"convex_coefficient": 4.0})
+        return {"data": data, "loss": loss, "method": self.resolved(fpl=fpl, dataset=data.dataset)}
+
+    def problems(self, config: RunConfig) -> list[str]:
+        """Classes and scales of copy-paste that do not fit the data."""
+        classes = config.data.num_classes
+        if not self.copy_paste:
+            return []
+        found = []
+        outside = [number for number in self.paste_excluded if number >= classes]
+        if outside:
+            found.append(f"method.paste_excluded has {outside[0]}, but classes are 0 to {classes - 1}")
+        elif len(self.paste_excluded) == classes:
+            found.append("method.paste_excluded leaves no class to paste; for none set method.copy_paste = false")
+        if not self.paste_scales[0] <= 1 <= self.paste_scales[1]:
+            found.append(f"method.paste_scales = {list(self.paste_scales)} must enclose 1: half of the draws shrink")
+        return found
+
+    def warnings(self, config: RunConfig) -> list[str]:
+        """Also a gate that leaves FPL nothing to choose."""
+        gate = gate_warnings("method.confidence_gate", self.confidence_gate, config.loss)
+        return [*super().warnings(config), *gate]
+
+    def data_warnings(self, histogram: NDArray[np.int64], class_names: Sequence[str], images: int) -> list[str]:
+        """Labels without any class that may be pasted."""
+        targets = [number for number in range(len(class_names)) if number not in self.paste_excluded]
+        if not self.copy_paste or any(histogram[number] for number in targets):
+            return []
+        names = enumerate_briefly([class_names[number] for number in targets])
+        return [
+            f"none of {images} labeled images holds a class that may be pasted ({names}): method.copy_paste does "
+            "nothing"
+        ]

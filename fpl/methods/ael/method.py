@@ -15,14 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fpl.config.methods import AelConfig
 from fpl.config.schema import RunConfig
 from fpl.data.augment import FOR_CHOICE, seeded
-from fpl.data.batches import Batch, Draw, PasteRequest
+from fpl.data.batches import Batch, BatchRequest, Draw, PasteRequest
 from fpl.losses import PixelTerm
-from fpl.methods.ael_bank import ConfidenceBank, ImageBank
-from fpl.methods.ael_mix import box_mask, component_box, copy_paste, pixel_weights, random_box
+from fpl.methods.ael.bank import ConfidenceBank, ImageBank
+from fpl.methods.ael.mix import box_mask, component_box, copy_paste, pixel_weights, random_box
+from fpl.methods.ael.options import AelOptions
 from fpl.methods.base import Clock, ImageSource, Losses, Method, NetworkBuilder, Workers
+from fpl.methods.views import mix, mix_draws
 from fpl.models.dropout import global_uniform
 from fpl.models.ema import update_teacher
 
@@ -33,20 +34,20 @@ PASTED, MIXED = 0, 1
 class Ael(Method):
     """A student and its EMA teacher; the teacher is evaluated."""
 
-    draws = 1
-
     def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
         super().__init__(config, build_network, workers)
-        assert isinstance(config.method, AelConfig)
+        assert isinstance(config.method, AelOptions)
         self.options = options = config.method
         # A network of its own, not a copy: after the first step, whose decay is 0, its parameters are the student's.
         self.teacher = build_network().requires_grad_(False)
         self.confidence_bank = ConfidenceBank(config.data.num_classes, options.confidence_momentum)
         self.image_bank = ImageBank(config.data.num_classes, options.bank_area)
         self.source: ImageSource | None = None
+        paste = None
         if options.copy_paste:
             assert options.paste_partner is not None
-            self.paste = PasteRequest(options.paste_probability, options.paste_scales, options.paste_partner)
+            paste = PasteRequest(options.paste_probability, options.paste_scales, options.paste_partner)
+        self.request = BatchRequest(draws=1, paste=paste)
 
     def train(self, mode: bool = True) -> Ael:
         """Switch between training and evaluation; the teacher follows unless `method.teacher_mode` is eval."""
@@ -82,13 +83,13 @@ class Ael(Method):
             teacher_labeled = self.train_logits(self.teacher, image)
             # Slot by slot, so that a worker's images are a contiguous share of the global batch.
             both = self.train_logits(self.teacher, torch.stack([first.image, second.image], dim=1).flatten(0, 1))
-        mixed, teacher_mixed, truth = self._mix(first, second, wanted, both)
-        student_mixed = self.train_logits(self.network, mixed)
+        mixed, teacher_mixed = self._mix(first, second, wanted, both)
+        student_mixed = self.train_logits(self.network, mixed.image)
         # Before the consistency losses, which use the new values.
         self.confidence_bank.update(labeled, self.thin(label), self.groups, self.workers)
         terms = {
             "labeled": self._consistency(labeled, teacher_labeled, label.to(torch.uint8)),
-            "mixed": self._consistency(student_mixed, teacher_mixed, truth),
+            "mixed": self._consistency(student_mixed, teacher_mixed, mixed.truth),
         }
         values = {name: self.pixel_loss.total([term]) for name, term in terms.items()}
         weighted = self.options.weight * clock.ramp(self.options.ramp) * (values["labeled"] + values["mixed"])
@@ -141,8 +142,8 @@ class Ael(Method):
 
     def _mix(
         self, first: Draw, second: Draw, wanted: list[tuple[int, np.random.Generator]], teacher: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Images with a box of the second in the first, the teacher's logits and any truth mixed alike.
+    ) -> tuple[Draw, Tensor]:
+        """Images with a box of the second in the first, and the teacher's logits mixed alike.
 
         The bank learns of both images.
 
@@ -156,12 +157,8 @@ class Ael(Method):
         for (chosen, generator), classes in zip(wanted, prediction[1::2].cpu().numpy(), strict=True):
             box = component_box(classes == chosen, self.options.component_area, generator)
             masks.append(box_mask(box or random_box(grid, generator), grid, size))
-        inside = torch.stack(masks).unsqueeze(1).to(first.image.device)
-        mixed = torch.where(inside, second.image, first.image)
-        truth = None
-        if first.truth is not None and second.truth is not None:
-            truth = torch.where(inside[:, 0], second.truth, first.truth)
-        return mixed, torch.where(self.thin(inside), teacher[1::2], teacher[::2]), truth
+        inside = torch.stack(masks).to(first.image.device)
+        return mix_draws(inside, first, second), mix(self.thin(inside), teacher[::2], teacher[1::2])
 
     def _consistency(self, student: Tensor, teacher: Tensor, truth: Tensor | None) -> PixelTerm:
         """The pixel loss with AEL's weights; plain means and statistics are taken over all pixels.

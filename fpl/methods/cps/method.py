@@ -12,11 +12,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fpl.config.methods import CpsConfig
 from fpl.config.schema import RunConfig
 from fpl.data.augment import cutmix_masks
-from fpl.data.batches import Batch, Draw, send
+from fpl.data.batches import Batch, BatchRequest, send
 from fpl.methods.base import Clock, Losses, Method, NetworkBuilder, Workers
+from fpl.methods.cps.options import CpsOptions
+from fpl.methods.views import mix_draws
 from fpl.models import SegmentationNetwork
 from fpl.models.network import Raw
 from fpl.models.sub_batches import prepare_sub_batches, sub_batches
@@ -44,11 +45,10 @@ class Cps(Method):
 
     def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
         super().__init__(config, build_network, workers)
-        assert isinstance(config.method, CpsConfig)
+        assert isinstance(config.method, CpsOptions)
         self.options = config.method
         self.network_2 = build_network()
-        self.draws = 2 if self.options.cutmix else 1
-        self.pair = self.options.pair
+        self.request = BatchRequest(draws=2 if self.options.cutmix else 1, pair=self.options.pair)
         if config.train.concatenate:
             for network in self.networks():
                 prepare_sub_batches(network)
@@ -127,32 +127,26 @@ class Cps(Method):
             boxes=self.options.cutmix_boxes,
             area=self.options.cutmix_area,
         )
-        inside = send(mask, first.image.device).unsqueeze(1)
-        mixed = torch.where(inside, second.image, first.image)
+        inside = send(mask, first.image.device)
+        mixed = mix_draws(inside, first, second)
         # The teachers stay in train mode: batch statistics, and running statistics updated by these passes too.
         with torch.no_grad():
             taught = [self._raws(network, first.image, second.image) for network in networks]
         if self.config.train.concatenate:
-            pairs = [self._raws(network, mixed, batch.image) for network in networks]
+            pairs = [self._raws(network, mixed.image, batch.image) for network in networks]
             students = [student.logits for student, _ in pairs]
             labeled = (raw for _, raw in pairs)
         else:
-            students = [network.raw(mixed).logits for network in networks]
+            students = [network.raw(mixed.image).logits for network in networks]
             labeled = (network.raw(batch.image) for network in networks)
         return _Passes(
             [self.labeled_loss(network, raw, batch.label)[1] for network, raw in zip(networks, labeled, strict=True)],
             students,
             [raw.logits for raw, _ in taught],
             [raw.logits for _, raw in taught],
-            self.thin(inside)[:, 0],
-            self._truth(first, second, inside[:, 0]),
+            self.thin(inside),
+            None if mixed.truth is None else self.thin(mixed.truth),
         )
-
-    def _truth(self, first: Draw, second: Draw, inside: Tensor) -> Tensor | None:
-        """Classes of the mixed images at the loss's resolution, at the steps whose draws have them."""
-        if first.truth is None or second.truth is None:
-            return None
-        return self.thin(torch.where(inside, second.truth, first.truth))
 
     def _raws(self, network: SegmentationNetwork, *images: Tensor) -> list[Raw]:
         """Passes of several images through one network: one after the other, or concatenated if so configured."""

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fpl.methods.ael_bank import TINY
+from fpl.methods.ael.bank import TINY
 
 # Share of the crop that the box covers where no component is large enough.
 RANDOM_BOX_AREA = 0.5

@@ -1,0 +1,1 @@
+"""Adaptive equalization learning (AEL)."""

@@ -1,0 +1,1 @@
+"""Cross pseudo supervision (CPS), with and without CutMix."""

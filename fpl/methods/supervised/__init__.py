@@ -1,0 +1,1 @@
+"""Labeled images alone: what every semi-supervised method must beat."""

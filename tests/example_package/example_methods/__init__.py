@@ -1,0 +1,1 @@
+"""Methods that are no part of the suite."""
