@@ -95,15 +95,6 @@ NAMESAKES = (
     *("model.network", "self.network", "network: Literal", "network = ", '": Variant(', "network: str"),
     *("SUPERVISED_KEYS", '"loss": ('),
 )
-    "SUPERVISED_KEYS",
-    '"loss": (',
-    "model.network",
-    "self.network",
-    "network: Literal",
-    "network = ",
-    '": Variant(',
-    "network: str",
-)
 
 
 def test_nobody_but_a_method_knows_it_by_name() -> None:
