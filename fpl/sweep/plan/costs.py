@@ -39,7 +39,7 @@ SOURCES = ("models", "methods", "losses", "train/step.py", *COUNTERS)
 # What of a configuration does: these keys of these sections, and all keys of the method and the optimizer but the rate.
 DECISIVE = {
     "data": ("num_classes", "crop", "labeled_batch", "unlabeled_batch", "groups"),
-    "loss": ("kind", "supervised", "stride", "ohem_min_kept"),
+    "loss": tuple("kind supervised stride ohem_min_kept".split()),
     "train": ("concatenate",),
 }
 # A count of more seconds is worth a word.

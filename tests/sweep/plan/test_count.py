@@ -133,7 +133,7 @@ def test_work_of_a_step_is_what_a_real_step_does(config: RunConfig, method: str,
     # Three each, but for the first layer of every trained pass: an image wants no gradient.
     passes = {"supervised": 1, "cutmix": 4, "ael": 2}.get(method, 4)
     assert work.calls == 3 * trained[0] + taught[0] - passes
-    pasted = 0.0 if batch.partner is None else real.paste.probability * len(batch.partner.image)
+    pasted = 0.0 if batch.partner is None else real.request.paste.probability * len(batch.partner.image)
     assert work.images == len(batch.image) + sum(len(draw.image) for draw in batch.unlabeled) + source.reads + pasted
 
 
