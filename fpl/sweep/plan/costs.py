@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from fpl.config.layers import flatten
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.source import source_digest
@@ -36,12 +37,15 @@ COSTS_SCHEMA = pa.schema(
 # What a count depends on beside the configuration.
 COUNTERS = tuple(f"sweep/plan/{name}.py" for name in ("count", "record", "tally", "drawn"))
 SOURCES = ("models", "methods", "losses", "train/step.py", *COUNTERS)
-# What of a configuration does: these keys of these sections, and all keys of the method and the optimizer but the rate.
-DECISIVE = {
-    "data": ("num_classes", "crop", "labeled_batch", "unlabeled_batch", "groups"),
-    "loss": ("kind", "supervised", "stride", "ohem_min_kept"),
-    "train": ("concatenate",),
-}
+# What of a configuration does: these keys, and those of the network, the method and the optimizer but its rate.
+DECISIVE = (
+    *(f"data.{key}" for key in ("num_classes", "crop", "labeled_batch", "unlabeled_batch", "groups")),
+    "loss.kind",
+    "loss.supervised",
+    "loss.stride",
+    "loss.ohem_min_kept",
+    "train.concatenate",
+)
 # A count of more seconds is worth a word.
 PATIENCE = 3.0
 
@@ -122,13 +126,13 @@ def _row(key: str, cost: Cost) -> dict[str, object]:
 
 def cost_key(config: RunConfig) -> str:
     """Digest of what decides the cost of a run, 16 hex digits; it changes with the code that is counted."""
-    sections = {section: getattr(config, section).model_dump(mode="json") for section in DECISIVE}
-    tree = {section: {key: sections[section].get(key) for key in keys} for section, keys in DECISIVE.items()}
+    flat = flatten(config.model_dump(mode="json"))
+    tree: dict[str, object] = {key: flat.get(key) for key in DECISIVE}
     tree["model"] = config.model.model_dump(mode="json", exclude={"pretrained", "pretrained_sha256"})
     tree["method"] = config.method.model_dump(mode="json")
     tree["optim"] = config.optim.model_dump(mode="json", exclude={"lr"})
-    tree["window"] = dict(zip(("height", "width"), window_of(config), strict=True))
-    tree["code"] = {"source": source_digest(*SOURCES, libraries=("torch",))}
+    tree["window"] = window_of(config)
+    tree["code"] = source_digest(*SOURCES, libraries=("torch",))
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
