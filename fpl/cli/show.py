@@ -66,11 +66,14 @@ def _publish(asked: Asked, account: Account, out: Path, publish: Path) -> str:
     """Publish runs, tables, figures and page; what was done, in a line."""
     from fpl.files import write_changed
     from fpl.store.publish import publish_runs
+    from fpl.sweep.plan.costs import COSTS
 
     failed = [*account.failed_before, *(result.run_id for result in account.failed)]
     done = publish_runs(out, publish, {*account.done, *failed}, whole=asked.whole)
     if done.changed or not (publish / "ENVIRONMENT").exists():
         write_changed(publish / "ENVIRONMENT", (out / "ENVIRONMENT").read_bytes())
+    if (out / COSTS).exists():
+        write_changed(publish / COSTS, (out / COSTS).read_bytes())
     page = write_own(asked, publish).page
     repeated = ", repetitions anew" if done.repeated else ""
     counts = f"{done.new} new, {done.same} as they were, {done.gone} taken out{repeated}"

@@ -21,6 +21,8 @@ from fpl.sweep.plan.cost import Cost, Work, window_of
 from fpl.sweep.plan.rows import read_rows, write_rows
 
 COSTS = "costs.parquet"
+# Folder of results that came with the code: a store in `runs/mini` begins with what was counted for `results/mini`.
+PUBLISHED = Path("results")
 COSTS_SCHEMA = pa.schema(
     [
         ("key", pa.string()),
@@ -58,7 +60,8 @@ class Costs:
     """Costs of runs, counted once per kind.
 
     Args:
-        out: The store beside which they are kept; None keeps them in memory alone.
+        out: The store beside which they are kept; those beside published results of its name count too. None keeps
+            them in memory alone.
         say: Told when counting takes longer.
     """
 
@@ -67,44 +70,51 @@ class Costs:
         self.say = say
 
     @cached_property
+    def published(self) -> dict[str, Cost]:
+        """What came with published results of the store's name."""
+        return {} if self.path is None else _read(PUBLISHED / self.path.parent.name / COSTS)
+
+    @cached_property
     def known(self) -> dict[str, Cost]:
-        """What the file has, and what was counted since."""
-        rows = []
-        if self.path is not None:
-            # What can be counted again is no reason to refuse a plan.
-            with contextlib.suppress(FplError):
-                rows = read_rows(self.path, COSTS_SCHEMA, "remove the file")
-        return {
-            row["key"]: Cost(
-                Work(row["calls"], row["gflop"], row["gigabytes"], row["images"]),
-                Work(row["look_calls"], row["look_gflop"]),
-                row["weights"],
-                row["optimizer"],
-            )
-            for row in rows
-        }
+        """What the store's file has, and what was counted since."""
+        return {} if self.path is None else _read(self.path)
 
     def of(self, config: RunConfig) -> Cost:
         """What a run costs."""
         key = cost_key(config)
-        if key not in self.known:
-            self.learn([config])
-        return self.known[key]
+        self.learn([config])
+        return self.known.get(key) or self.published[key]
 
     def learn(self, configs: Iterable[RunConfig]) -> None:
         """Count what is not known yet, each kind once, and keep it."""
-        began = time.monotonic()
-        new = {key: config for config in configs if (key := cost_key(config)) not in self.known}
-        said = False
-        for number, (key, config) in enumerate(new.items()):
+        began, said = time.monotonic(), False
+        wanted = {cost_key(config): config for config in configs}
+        new = [key for key in wanted if key not in self.known and key not in self.published]
+        for number, key in enumerate(new):
             if not said and time.monotonic() - began > PATIENCE:
                 said = True
                 self.say(f"counting what runs cost, once for each kind: {number} of {len(new)}")
-            self.known[key] = _count(key, config)
+            self.known[key] = _count(key, wanted[key])
         if new and self.path is not None:
             # A plan is readable in a store that is not writable.
             with contextlib.suppress(FplError):
                 write_rows(self.path, [_row(key, cost) for key, cost in self.known.items()], COSTS_SCHEMA)
+
+
+def _read(path: Path) -> dict[str, Cost]:
+    """Costs in a file; none where it is not there or cannot be read: they can be counted again."""
+    rows = []
+    with contextlib.suppress(FplError):
+        rows = read_rows(path, COSTS_SCHEMA, "remove the file")
+    return {
+        row["key"]: Cost(
+            Work(row["calls"], row["gflop"], row["gigabytes"], row["images"]),
+            Work(row["look_calls"], row["look_gflop"]),
+            row["weights"],
+            row["optimizer"],
+        )
+        for row in rows
+    }
 
 
 _counted: dict[str, Cost] = {}

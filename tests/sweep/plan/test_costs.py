@@ -51,6 +51,17 @@ def test_a_new_kind_is_counted_once_and_kept(config: RunConfig, tmp_path: Path, 
     assert set(Costs(tmp_path).known) == {cost_key(each) for each in (config, ce, other)}
 
 
+def test_what_came_with_published_results_is_not_counted_again(
+    config: RunConfig, tmp_path: Path, counted: list[RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Costs(tmp_path / "results" / "mini").learn([config])
+    monkeypatch.setattr(module, "PUBLISHED", tmp_path / "results")
+    fresh = Costs(tmp_path / "runs" / "mini")
+    assert fresh.of(config) == COST and counted == [config] and not (tmp_path / "runs").exists()
+    # Of another name, nothing is known.
+    assert Costs(tmp_path / "runs" / "other").of(config) == COST and len(counted) == 2
+
+
 def test_without_a_store_nothing_is_written(config: RunConfig, tmp_path: Path, counted: list[RunConfig]) -> None:
     assert Costs().of(config) == COST and counted == [config]
     assert not list(tmp_path.iterdir())
