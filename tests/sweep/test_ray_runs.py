@@ -81,14 +81,35 @@ class StopAtFirstReport(FIFOScheduler):  # type: ignore[misc]
         return TrialScheduler.STOP if stop else TrialScheduler.CONTINUE
 
 
+class AfterTheGang(StopAtFirstReport):
+    """Lets the runs of the main thread wait at a report until a gang beside them has reported too."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.at_work = threading.Event()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles it into a file that nobody reads
+
+    def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if threading.current_thread() is not threading.main_thread():
+            if "step" in result:
+                self.at_work.set()
+            return TrialScheduler.CONTINUE  # type: ignore[no-any-return]
+        if not self.at_work.wait(200):
+            raise KeyboardInterrupt
+        return super().on_trial_result(controller, trial, result)
+
+
 @dataclass
 class Finished:
-    """What became of jobs that one process or one gang was given, one after the other."""
+    """What became of jobs that one process or one gang was given, one after the other, and of one beside them."""
 
     plain: Job
     diverging: Job
     stopped: Job
     killed: Job | None
+    beside: Job | None
     results: dict[str, JobResult]
     watcher: Recorder
     free: bool
@@ -103,15 +124,20 @@ def inline(
     machines: Machines, data_places: Places, run_file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Finished:
     make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path_factory.mktemp("inline")))
-    jobs = [make(seed=1, lr=1e6), make(seed=0), make(seed=3)]
-    watcher, scheduler = Recorder(), StopAtFirstReport(index=2)
-    results = run_on_ray(jobs, Execution(concurrency=1), machines.cluster, watcher, scheduler=scheduler)
-    return Finished(jobs[1], jobs[0], jobs[2], None, results, watcher, all_cpus_free())
+    jobs, beside = [make(seed=1, lr=1e6), make(seed=0), make(seed=3)], make(seed=2)
+    # Each of the jobs holds all CPUs.
+    batches = [
+        (jobs, Execution(cpus_per_worker=2, concurrency=1)),
+        ([beside], Execution(launcher="gang", workers=2, cpus_per_worker=0, concurrency=1)),
+    ]
+    watcher, scheduler = Recorder(), AfterTheGang(index=2)
+    results = run_side_by_side(batches, machines.cluster, watcher, scheduler=scheduler)
+    return Finished(jobs[1], jobs[0], jobs[2], None, beside, results, watcher, all_cpus_free())
 
 
 @pytest.fixture(scope="module")
 def gang(machines: Machines, data_places: Places, run_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """As above, and one of its two workers is killed in the middle of a run."""
+    """As the jobs above, and one of its two workers is killed in the middle of a run."""
     make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path_factory.mktemp("gang")))
     jobs = [make(seed=2, steps=12), make(seed=1, lr=1e6), make(seed=0), make(seed=3)]
     killed = jobs[0].run_id
@@ -124,7 +150,7 @@ def gang(machines: Machines, data_places: Places, run_file: Path, tmp_path_facto
 
     watcher, scheduler = Recorder(strike), StopAtFirstReport(index=3)
     results = run_on_ray(jobs, Execution(launcher="gang", workers=2), machines.cluster, watcher, scheduler=scheduler)
-    return Finished(jobs[2], jobs[1], jobs[3], jobs[0], results, watcher, all_cpus_free())
+    return Finished(jobs[2], jobs[1], jobs[3], jobs[0], None, results, watcher, all_cpus_free())
 
 
 @pytest.fixture(params=["inline", "gang"])
@@ -199,41 +225,22 @@ def test_fresh_workers_give_the_same_and_free_everything(
     assert_equal_results(job.places, alone.places)
 
 
-class AfterTheGang(FIFOScheduler):  # type: ignore[misc]
-    """Lets the runs of the main thread wait at a report until the gang has reported too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.at_work = threading.Event()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}  # Tune pickles it into a file that nobody reads
-
-    def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        if threading.current_thread() is not threading.main_thread():
-            if "step" in result:
-                self.at_work.set()
-        elif not self.at_work.wait(200):
-            raise KeyboardInterrupt
-        return TrialScheduler.CONTINUE  # type: ignore[no-any-return]
-
-
-@pytest.mark.timeout(480)
 def test_a_gang_without_cpus_is_at_work_beside_runs_that_hold_them_all(
-    machines: Machines, data_places: Places, run_file: Path, tmp_path: Path
+    inline: Finished, run_file: Path, tmp_path: Path
 ) -> None:
-    make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path / "beside"))
-    others, gang = [make(seed=0), make(seed=1)], make(seed=2)
-    batches = [(others, Execution()), ([gang], Execution(launcher="gang", workers=2, cpus_per_worker=0))]
-    results = run_side_by_side(batches, machines.cluster, watcher := Recorder(), scheduler=AfterTheGang())
-    every = {gang.run_id, *(job.run_id for job in others)}
-    assert {run_id: result.status for run_id, result in results.items()} == dict.fromkeys(every, "done")
-    assert set(watcher.starts) == {result.run_id for result in watcher.ends} == every
-    assert all_cpus_free()
-    pair = at(gang, tmp_path / "pair")
+    assert inline.beside is not None
+    assert {run_id: result.status for run_id, result in inline.results.items()} == {
+        inline.plain.run_id: "done",
+        inline.beside.run_id: "done",
+        inline.diverging.run_id: "failed",
+        inline.stopped.run_id: "stopped",
+    }
+    assert set(inline.watcher.starts) == {result.run_id for result in inline.watcher.ends} == set(inline.results)
+    assert inline.free
+    pair = at(inline.beside, tmp_path / "pair")
     for code, errors in start_workers(run_file, pair.places, "seed=2"):
         assert code == 0, errors
-    assert_same_weights(gang, pair)
+    assert_same_weights(inline.beside, pair)
 
 
 def test_a_killed_driver_is_called_again_and_does_what_is_left(

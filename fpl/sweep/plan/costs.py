@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import time
@@ -82,7 +83,8 @@ class Costs:
     def of(self, config: RunConfig) -> Cost:
         """What a run costs."""
         key = cost_key(config)
-        self.learn([config])
+        if key not in self.known and key not in self.published:
+            self.learn([config])
         return self.known.get(key) or self.published[key]
 
     def learn(self, configs: Iterable[RunConfig]) -> None:
@@ -134,6 +136,7 @@ def _row(key: str, cost: Cost) -> dict[str, object]:
     return {"key": key, **asdict(cost.step), **look, "weights": cost.weights, "optimizer": cost.optimizer}
 
 
+@functools.lru_cache(maxsize=4096)
 def cost_key(config: RunConfig) -> str:
     """Digest of what decides the cost of a run, 16 hex digits; it changes with the code that is counted."""
     flat = flatten(config.model_dump(mode="json"))

@@ -116,7 +116,9 @@ def test_what_decides_a_cost(config: RunConfig, monkeypatch: pytest.MonkeyPatch)
     # Other code may count otherwise.
     before = cost_key(config)
     monkeypatch.setattr(module, "source_digest", lambda *parts, libraries: "other")
+    cost_key.cache_clear()
     assert cost_key(config) != before
+    cost_key.cache_clear()
 
 
 def test_kinds_of_steps_differ_where_their_time_does(config: RunConfig) -> None:
