@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -70,7 +71,8 @@ def test_tables_are_those_of_the_runs(results: Results, tmp_path: Path) -> None:
     if not (results.folder / "tables.csv").exists():
         pytest.skip("no tables of a few runs are published")
     shown = load_shown(EXPERIMENTS, results.folder.name, results)
-    for path in write_tables(tmp_path, shown.grids, shown.summary):
+    # A row that was added since is counted in a note there, and in nothing else.
+    for path in write_tables(tmp_path, shown.grids, replace(shown.summary, notes=())):
         assert path.read_bytes() == (results.folder / path.name).read_bytes(), path.name
 
 

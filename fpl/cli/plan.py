@@ -71,6 +71,7 @@ def _plan_tables(machine: Machine, asked: Asked) -> None:
     campaign = asked.campaign(asked.cells)
     places = machine.places([config for cell in campaign.all_cells for config in cell.configs])
     found = make_plan(campaign, places, machine.has, machine.execution, say)
+    found.count_costs()
     if machine.calibrate:
         calibrate_runs(machine, [(run.config, found.seconds(run)) for run in found.to_come or found.wanted])
         found = make_plan(campaign, places, machine.has, machine.execution, say)

@@ -97,6 +97,7 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
         )
     for warning in plan.warnings:
         _say(warning)
+    plan.count_costs()
     return plan
 
 

@@ -21,7 +21,7 @@ from fpl.config.layers import (
     scale_path,
 )
 from fpl.config.method import MethodOptions
-from fpl.config.registry import all_options
+from fpl.config.registry import all_options, method_names, options_class
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 
@@ -64,7 +64,7 @@ def validate(tree: Tree, origins: Mapping[str, str] | None = None, *, default_or
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
-        raise _explain(error, origins or {}, default_origin) from None
+        raise _explain(error, origins or {}, default_origin, _method_of(tree)) from None
 
 
 def without_effect(config: RunConfig, overrides: Iterable[str]) -> list[str]:
@@ -79,7 +79,14 @@ def without_effect(config: RunConfig, overrides: Iterable[str]) -> list[str]:
     return notes
 
 
-def _explain(error: ValidationError, origins: Mapping[str, str], default_origin: str) -> FplError:
+def _method_of(tree: Tree) -> str:
+    """The method that a configuration chooses; empty where it chooses none that there is."""
+    section = tree.get("method")
+    name = section.get("name") if isinstance(section, Mapping) else None
+    return name if isinstance(name, str) and name in method_names() else ""
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str], default_origin: str, method: str) -> FplError:
     """The first of pydantic's problems in the words of this project."""
     # An unknown key is the likeliest cause of everything else that is wrong.
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
@@ -91,9 +98,9 @@ def _explain(error: ValidationError, origins: Mapping[str, str], default_origin:
     key = ".".join(location)
     place = _place(key, problem["msg"], origins) or default_origin
     if problem["type"] == "extra_forbidden":
-        known = known_keys(location[:-1])
+        known = known_keys(location[:-1], method)
         nearest = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
-        elsewhere = [leaf for leaf in leaves() if leaf.split(".")[-1] == location[-1]]
+        elsewhere = [leaf for leaf in leaves() if leaf.split(".")[-1] == location[-1] and leaf != key]
         guesses = elsewhere or [".".join([*location[:-1], name]) for name in nearest]
         guess = f"did you mean {' or '.join(guesses)}? " if guesses else ""
         return FplError(f"unknown key {key}", where=place, hint=f"{guess}known here: {', '.join(known)}")
@@ -117,11 +124,11 @@ def _place(key: str, text: str, origins: Mapping[str, str]) -> str:
     return next((place for place in places if place.startswith("override")), places[0] if places else "")
 
 
-def known_keys(location: Sequence[str]) -> list[str]:
-    """Keys that the section at `location` knows; the union of all methods for `["method"]`."""
+def known_keys(location: Sequence[str], method: str = "") -> list[str]:
+    """Keys that the section at `location` knows; for `["method"]` those of a method, or of all where none is named."""
     models: list[type[BaseModel]] = [RunConfig]
     for part in location:
-        models = [inner for model in models if part in model.model_fields for inner in _models_in(model, part)]
+        models = [inner for model in models if part in model.model_fields for inner in _models_in(model, part, method)]
     return list(dict.fromkeys(name for model in models for name in model.model_fields))
 
 
@@ -140,7 +147,9 @@ def leaves() -> list[str]:
     return sorted(found)
 
 
-def _models_in(model: type[BaseModel], field: str) -> list[type[BaseModel]]:
+def _models_in(model: type[BaseModel], field: str, method: str) -> list[type[BaseModel]]:
     annotation = model.model_fields[field].annotation
+    if annotation is MethodOptions and method:
+        return [options_class(method)]
     candidates = all_options().values() if annotation is MethodOptions else typing.get_args(annotation) or (annotation,)
     return [kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)]

@@ -48,7 +48,7 @@ class MethodOptions(Section):
     @property
     def word(self) -> str:
         """What run ids call it: letters and digits."""
-        return self.name
+        return self.name.replace("_", "")
 
     @property
     def label(self) -> str:
@@ -84,8 +84,8 @@ class MethodOptions(Section):
             found.append("method.weight = 0: the unlabeled images have no influence on this run")
         elif weight is not None and not same_scale(self.native_kind, config.loss.kind):
             found.append(
-                f"method.weight = {weight:g} was chosen for loss.kind = {self.native_kind}, whose values have another "
-                f"scale than those of {config.loss.kind}"
+                f"method.weight = {weight:g} with loss.kind = {config.loss.kind}: the publication weighs "
+                f"{self.native_kind}, whose values have another scale, so its weight does not carry over"
             )
         return found
 

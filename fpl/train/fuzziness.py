@@ -64,7 +64,8 @@ def _diagnostics(sums: Sums, histogram: list[int], pixels: int) -> dict[str, Any
         "gradient_sum_n": _ratio(sums["gradient_sum_n"], pixels),
         "entropy_by_k": [mean for mean, _ in moments],
         "entropy_std_by_k": [deviation for _, deviation in moments],
-        "labeled_pixels": int(sums["labeled_pixels"]),
+        # A method may hand the pixel loss no true classes.
+        "labeled_pixels": int(sums.get("labeled_pixels", torch.zeros(()))),
     }
     return row | _of_the_truth(sums) if row["labeled_pixels"] else row
 

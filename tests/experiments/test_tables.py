@@ -82,9 +82,17 @@ def test_the_tables_stand_in_the_order_of_the_paper() -> None:
         assert f" {experiment.name} --scale paper" in experiment.about["command"]
 
 
+def known_row(name: str) -> bool:
+    """Whether a cell is of a row that is expected to be run."""
+    return name.rpartition(".")[0] in {each.rpartition(".")[0] for each in EXPECTED}
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_exactly_the_cells_of_the_papers_own_rows_are_run(scale: str | None) -> None:
-    assert {name for name, cell in cells(scale).items() if cell.configs} == set(EXPECTED)
+    run = {name for name, cell in cells(scale).items() if cell.configs}
+    # Rows of ours beside those that are known here may be added: a method of one's own, say.
+    assert run >= set(EXPECTED)
+    assert all(cells(scale)[name].row.role == "control" and not known_row(name) for name in run - set(EXPECTED))
     for name, cell in cells(scale).items():
         assert bool(cell.why_not) is not bool(cell.configs), name
 
@@ -325,14 +333,14 @@ def test_number_of_runs(scale: str | None, without: int, all_rows: int) -> None:
     # their distinct T, 8 + 5 of FPL+AEL.
     assert 114 + 4 * (8 + 6 + 4) + 2 * 6 == 198
     assert 44 + (4 + 3) + (8 + 5) == 64
-    found = cells(scale).values()
+    found = [cell for name, cell in cells(scale).items() if known_row(name)]
     assert len(distinct_runs(found)) == all_rows
     assert len(distinct_runs(cell for cell in found if cell.row.role != "control")) == without
 
 
 def test_two_seeds_are_twice_the_runs() -> None:
     resolver = Resolver(FOLDER / "base", seeds=(0, 1))
-    found = [cell for experiment in experiments() for cell in resolver.cells(experiment)]
+    found = [cell for experiment in experiments() for cell in resolver.cells(experiment) if known_row(cell.name)]
     runs = distinct_runs(found)
     assert len(runs) == 2 * 198
     assert sorted({run.config.seed for run in runs}) == [0, 1]

@@ -5,6 +5,7 @@ A new method is checked by being registered; `MethodOptions.examples` says in wh
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -130,12 +131,14 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(
 def together(data_places: Places, run_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with a store for each example, trained by two workers."""
     out = tmp_path_factory.mktemp("together")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    with contextlib.ExitStack() as stack:
+        free = [stack.enter_context(socket.socket()) for _ in EXAMPLES]
+        for each_port in free:
+            each_port.bind(("127.0.0.1", 0))
+        ports = [str(each_port.getsockname()[1]) for each_port in free]
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     environments = [os.environ | group | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-    line = [Path(__file__).with_name("contract_worker.py"), run_file, out, data_places.data_root]
+    line = [Path(__file__).with_name("contract_worker.py"), run_file, out, data_places.data_root, *ports]
     for code, _, said in warm.run_together([line] * 2, environments):
         assert code == 0, said
     return out

@@ -22,6 +22,7 @@ from fpl.sweep.launch.gang import GangTrial
 from fpl.sweep.launch.inline import InlineTrial
 from fpl.sweep.local import LostWorkerError
 from fpl.sweep.places import Places
+from fpl.sweep.plan.needs import Needs
 from tests.sweep.ray_support import job_of
 
 LOST = [
@@ -91,6 +92,9 @@ def test_a_pretraining_process_that_is_killed_is_said(
     configs = [RunConfig.model_validate(tree) for tree in trees]
     told: list[str] = []
     places = Places(tmp_path / "out", tmp_path / "data", tmp_path / "splits", tmp_path / "weights")
+    needs = Needs(places)
+    for each in configs:
+        needs.lacking(each)
     with pytest.raises(FplError, match="worker processes was killed"):
-        inputs._encoders(configs, places, told.append)
+        inputs._encoders(configs, needs, told.append)
     assert told == [f"pre-training 2 tiny encoders in {tmp_path / 'weights'}: about half a minute"]

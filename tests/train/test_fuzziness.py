@@ -122,6 +122,10 @@ def test_every_kind_of_loss_is_diagnosed() -> None:
         assert found is not None
         rows[kind] = found
         assert found["labeled_pixels"] == int((truth < 4).sum())
+        # A method may have no true classes to hand over.
+        blind = fuzziness_row(1, "12", slot(student, teacher), Workers())
+        assert blind is not None and blind["labeled_pixels"] == 0 and "impurity" not in blind
+        assert blind["mean_k"] == found["mean_k"]
     for other in rows.values():
         for name, value in rows["fpl"].items():
             assert other[name] == (pytest.approx(value, rel=1e-5, nan_ok=True) if name != "direction" else "12"), name

@@ -109,6 +109,10 @@ class Plan:
         """The cost model of the device that a run uses."""
         return self.gpu_model if self.layout(run).on_gpu else self.cpu_model
 
+    def count_costs(self) -> None:
+        """Count what the runs to come cost, all at once, and keep it; asked for one by one they are kept one by one."""
+        self.cpu_model.costs.learn(run.config for run in self.to_come)
+
     def seconds(self, run: Wanted) -> float:
         """Expected wall time of a run, from its start to its row in the store."""
         layout = self.layout(run)
@@ -204,8 +208,6 @@ def make_plan(
         else:
             plan.missing.append(run)
     plan.to_make, plan.to_download = needs.to_make, needs.to_download
-    # All at once: they are kept together.
-    plan.cpu_model.costs.learn(run.config for run in plan.to_come)
     return plan
 
 
