@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import fpl
 from fpl.report.claims.check_claims import Verdict, count_text
 
 ROOT = Path(__file__).parents[1]
@@ -65,3 +66,28 @@ def test_claims_are_those_of_the_committed_results() -> None:
         assert [row[2].split("|")[column + 1].strip() for row in rows] == [verdict.mark for verdict in verdicts]
         counts = count_text(verdicts).removeprefix("claims of the paper: ").replace(" (checked)", "")
         assert f"scale {scale} {counts}" in " ".join(text.split())
+
+
+def test_searches_found_what_is_said_of_them() -> None:
+    results = fpl.load_results(ROOT / "results" / "mini")
+    said = " ".join((ROOT / "README.md").read_text().partition("## Searching")[2].split())
+    joint = results.search("joint")
+    steps = int(joint["step"].max())
+    taken, whole = int(joint["step"].sum()), steps * len(joint)
+    paper = joint[joint["origin"].str.startswith("table")]["score"].max()
+    best = joint.loc[joint["score"].where(joint["state"] == "complete").idxmax()]
+    threshold = f"T = {best['loss.threshold']:.2f}, " if best["loss.threshold"] > 0 else ""
+    setting = f"{threshold}{best['loss.strategy']}, {best['loss.weight']} weight"
+    for words in (
+        f"`joint`: {(joint['state'] == 'pruned').sum()} of {len(joint)} trials were stopped early",
+        f"saved {100 * (1 - taken / whole):.0f} % of the training steps ({taken:,} of {whole:,} were taken)",
+        f"the best setting ({setting}) has {best['score']:.2f} % mIoU",
+        f"the best of the paper's {paper:.2f} %",
+    ):
+        assert words in said, words
+    found = results.search("threshold")
+    best_of = found.loc[found.groupby("data.split.fraction")["score"].idxmax()].set_index("data.split.fraction")
+    order = [best_of.loc[fraction] for fraction in ("1/32", "1/16", "1/8")]
+    values = [[f"{row[key]:.2f}" for row in order] for key in ("loss.threshold", "score")]
+    words = "the best T is {}, {} and {} at 1/32, 1/16 and 1/8 labeled images ({}, {} and {} %)"
+    assert words.format(*values[0], *values[1]) in said
