@@ -426,7 +426,9 @@ def test_neither_torch_nor_ray_is_loaded(module: str) -> None:
 
 
 def test_a_plan_is_made_without_torch_and_ray(experiments: Path, places: Places, campaign: Campaign) -> None:
-    record(places.out, make_plan(campaign, places).wanted[0])
+    first = make_plan(campaign, places)
+    first.count_costs()
+    record(places.out, first.wanted[0])
     arguments = {
         "names": None,
         "scale": "test",
