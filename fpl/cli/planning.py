@@ -69,7 +69,7 @@ def calibrate_runs(machine: Machine, timed: Sequence[tuple[RunConfig, float]]) -
 
 
 def say(text: str) -> None:
-    """Tell the user what takes longer, beside the plan itself."""
+    """Tell the user what happens, on standard error: standard output is for what was asked for."""
     print(text, file=sys.stderr, flush=True)
 
 

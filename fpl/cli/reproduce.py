@@ -12,6 +12,7 @@ import typer
 from fpl.cli.data import interruptible
 from fpl.cli.groups import grouped
 from fpl.cli.options import Address, Asked, Folders, Local, Publish, RunLaunch, Store
+from fpl.cli.planning import say
 from fpl.cli.show import show, write_own
 from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
@@ -88,7 +89,7 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
     from fpl.sweep.plan.campaign_plan import make_plan
     from fpl.sweep.plan.capacity import known_capacity
 
-    plan = make_plan(campaign, places, known_capacity(execution.address), execution, _say)
+    plan = make_plan(campaign, places, known_capacity(execution.address), execution, say)
     if plan.blocked:
         listed = [f"{count} runs: {reason}" for reason, count in plan.obstacles.items()]
         raise FplError(
@@ -96,7 +97,7 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
             hint="`fpl plan` with the same arguments shows the whole campaign; name tables or rows to run a part of it",
         )
     for warning in plan.warnings:
-        _say(warning)
+        say(warning)
     plan.count_costs()
     return plan
 
@@ -108,9 +109,9 @@ def _carry_out(plan: Plan, places: Places, execution: Execution, retry_failed: b
 
     if not plan.wanted:
         print("no cell of these needs a run")
-    make_inputs([run.config for run in plan.wanted], places, _say)
+    make_inputs([run.config for run in plan.wanted], places, say)
     if plan.to_come:
-        _say(f"tables and page, while it works and after a kill: {places.out / 'index.html'}")
+        say(f"tables and page, while it works and after a kill: {places.out / 'index.html'}")
     with LiveReport(lambda: write_own(asked, places.out, draw=False)) as live:
         if plan.to_come:
             live.ended()
@@ -120,11 +121,11 @@ def _carry_out(plan: Plan, places: Places, execution: Execution, retry_failed: b
             execution,
             estimate=plan.seconds,
             retry_failed=retry_failed,
-            say=_say,
+            say=say,
             after=live.ended,
         )
     if live.problem is not None:
-        _say(f"the page was not written again while the runs were carried out: {live.problem}")
+        say(f"the page was not written again while the runs were carried out: {live.problem}")
     return account
 
 
@@ -141,8 +142,8 @@ def _noise(plan: Plan, places: Places, execution: Execution, repeats: int) -> Ac
     from fpl.sweep.noise import measure_noise
 
     (run,) = plan.wanted
-    make_inputs([run.config], places, _say)
-    return measure_noise(run, repeats, places, execution, estimate=plan.seconds, say=_say)
+    make_inputs([run.config], places, say)
+    return measure_noise(run, repeats, places, execution, estimate=plan.seconds, say=say)
 
 
 def _say_what_failed(account: Account, out: Path) -> int:
@@ -158,7 +159,3 @@ def _say_what_failed(account: Account, out: Path) -> int:
             file=sys.stderr,
         )
     return 1 if account.failed or account.failed_before else 2 if account.unfinished else 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

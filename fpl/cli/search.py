@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +22,7 @@ from fpl.cli.options import (
     SearchSplits,
     Store,
 )
+from fpl.cli.planning import say
 from fpl.errors import FplError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _plan(studies: list[Study], places: Places, execution: Execution, budget: st
     from fpl.sweep.search.budget import parse_budget
 
     has, allowed = known_capacity(execution.address), parse_budget(budget) if budget else None
-    plan = plan_search(studies, places, has, execution, allowed, _say)
+    plan = plan_search(studies, places, has, execution, allowed, say)
     print_search_plan(plan, places.out)
     if plan.blocked:
         raise FplError("the search cannot start\n  " + "\n  ".join(plan.blocked), where=studies[0].search.name)
@@ -101,8 +101,8 @@ def _carry_out(plan: SearchPlan, places: Places, execution: Execution, retry_fai
         for study in (each.study for each in plan.studies)
         for number in range(study.head.splits)
     ]
-    make_inputs(configs, places, _say)
-    return run_search(plan.studies, places, execution, retry_failed=retry_failed, say=_say)
+    make_inputs(configs, places, say)
+    return run_search(plan.studies, places, execution, retry_failed=retry_failed, say=say)
 
 
 def _show(name: str, books: list[Book], out: Path, publish: Path | None, experiments: Path, scale: str) -> None:
@@ -128,7 +128,3 @@ def _show(name: str, books: list[Book], out: Path, publish: Path | None, experim
             numbers = ", ".join(str(row.number) for row in book.unfinished)
             print(f"not finished: trials {numbers} of {book.study.cell}: {why}")
     print(f"trials, page and CSV in {place}: open {page}")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

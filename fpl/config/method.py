@@ -60,11 +60,6 @@ class MethodOptions(Section):
         """Whether `train.concatenate` has a meaning."""
         return False
 
-    def weight_for(self, kind: str) -> float | None:
-        """Weight of the unsupervised term under a kind of pixel loss; None for a method without such a weight."""
-        weight: float | None = getattr(self, "weight", None)
-        return weight
-
     def adapted(self, config: RunConfig) -> Mapping[str, Any]:
         """Sections of the run with every key decided that this method decides, by their names.
 
@@ -79,7 +74,8 @@ class MethodOptions(Section):
     def warnings(self, config: RunConfig) -> list[str]:
         """What is allowed but rarely meant, one sentence each."""
         found = []
-        weight = self.weight_for(config.loss.kind)
+        # A method may be without such an option.
+        weight: float | None = getattr(self, "weight", None)
         if weight == 0.0:
             found.append("method.weight = 0: the unlabeled images have no influence on this run")
         elif weight is not None and not same_scale(self.native_kind, config.loss.kind):

@@ -40,8 +40,6 @@ __all__ = [
 ]
 
 PASTE = STREAMS.index("paste")
-DRAWS = 4
-LABELED_STREAMS = 2
 PAIRS = ("other", "same")
 LOADER_SECONDS = 60.0
 """So long may loader processes take to the next batch; one that died or hangs is never waited for longer."""
@@ -97,10 +95,12 @@ class BatchRequest:
         """
         if self.pair not in PAIRS:
             raise FplError(f"pair = '{self.pair}'", hint=f"allowed: {', '.join(PAIRS)}")
-        if not 0 <= self.draws <= DRAWS:
-            raise FplError(f"draws = {self.draws}", hint=f"0 to {DRAWS} are allowed")
-        if not 1 <= self.labeled_streams <= LABELED_STREAMS:
-            raise FplError(f"labeled_streams = {self.labeled_streams}", hint=f"1 to {LABELED_STREAMS} are allowed")
+        if not 0 <= self.draws <= len(DRAW_STREAMS):
+            raise FplError(f"draws = {self.draws}", hint=f"0 to {len(DRAW_STREAMS)} are allowed")
+        if not 1 <= self.labeled_streams <= 1 + len(LABELED_AGAIN):
+            raise FplError(
+                f"labeled_streams = {self.labeled_streams}", hint=f"1 to {1 + len(LABELED_AGAIN)} are allowed"
+            )
         if not 0.1 <= self.crop_scale <= 10:
             raise FplError(f"crop_scale = {self.crop_scale}", hint="0.1 to 10 are allowed")
         if self.paste is not None and self.paste.partner not in PAIRS:
@@ -244,10 +244,8 @@ class _Steps(Dataset[Batch | FplError]):
         indices = [self.orders[stream].index(position) for position in positions]
         images, valids, truths = [], [], []
         for position, index in zip(positions, indices, strict=True):
-            parameters = self.unlabeled_augmentation.draw(seeded(self.seed, FOR_SAMPLE, stream, position))
-            image, _, valid = self.unlabeled_augmentation.apply(
-                self.images.image(self.unlabeled[index]), None, parameters
-            )
+            parameters = augmentation.draw(seeded(self.seed, FOR_SAMPLE, stream, position))
+            image, _, valid = augmentation.apply(self.images.image(self.unlabeled[index]), None, parameters)
             images.append(image)
             valids.append(valid)
             if step in self.truth_steps:

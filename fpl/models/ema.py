@@ -7,21 +7,6 @@ from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
-def update_teacher(
-    teacher: nn.Module, student: nn.Module, step: int, max_decay: float, *, buffers: bool = False
-) -> None:
-    """Move the teacher's parameters towards the student's with `warm_decay`, in place.
-
-    Args:
-        teacher: Module of the student's structure.
-        student: What has just taken an optimizer step.
-        step: Number of that step, from 0.
-        max_decay: 0 <= max_decay < 1.
-        buffers: See `move_teacher`. AEL leaves them alone: its teacher keeps statistics of its own.
-    """
-    move_teacher(teacher, student, warm_decay(step, max_decay), buffers=buffers)
-
-
 def warm_decay(step: int, max_decay: float) -> float:
     """Decay min(1 - 1 / (step + 1), max_decay) of a step, from 0.
 

@@ -23,9 +23,9 @@ from fpl.methods.ael.bank import ConfidenceBank, ImageBank
 from fpl.methods.ael.mix import box_mask, component_box, copy_paste, pixel_weights, random_box
 from fpl.methods.ael.options import AelOptions
 from fpl.methods.base import Clock, ImageSource, Losses, Method, NetworkBuilder, Workers
+from fpl.methods.teacher import Ema
 from fpl.methods.views import mix, mix_draws
 from fpl.models.dropout import global_uniform
-from fpl.models.ema import update_teacher
 
 # Streams of random choices.
 PASTED, MIXED = 0, 1
@@ -40,6 +40,7 @@ class Ael(Method):
         self.options = options = config.method
         # A network of its own, not a copy: after the first step, whose decay is 0, its parameters are the student's.
         self.teacher = build_network().requires_grad_(False)
+        self.ema = Ema(options.ema_decay, warm_up=True, buffers=options.ema_buffers, mode=options.teacher_mode)
         self.confidence_bank = ConfidenceBank(config.data.num_classes, options.confidence_momentum)
         self.image_bank = ImageBank(config.data.num_classes, options.bank_area)
         self.source: ImageSource | None = None
@@ -52,8 +53,7 @@ class Ael(Method):
     def train(self, mode: bool = True) -> Ael:
         """Switch between training and evaluation; the teacher follows unless `method.teacher_mode` is eval."""
         super().train(mode)
-        if self.options.teacher_mode == "eval":
-            self.teacher.eval()
+        self.ema.set_mode(self.teacher, mode)
         return self
 
     def attach(self, source: ImageSource) -> None:
@@ -103,7 +103,7 @@ class Ael(Method):
 
     def after_step(self, clock: Clock) -> None:
         """Move the teacher towards the student."""
-        update_teacher(self.teacher, self.network, clock.step, self.options.ema_decay, buffers=self.options.ema_buffers)
+        self.ema.update(self.teacher, self.network, clock.step)
 
     def _paste(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Labeled images with pixels of the drawn classes of their partners, and the labels of both."""
