@@ -6,10 +6,12 @@ import contextlib
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
+from fpl.config.schema import RunConfig
+from fpl.methods.base import Clock, Method, NetworkBuilder, Workers
 from fpl.models.ema import move_teacher, warm_decay
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -71,3 +73,47 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part, training in modes.items():
             part.training = training
+
+
+class TaughtMethod(Method):
+    """Base of methods with one student, which is trained, and one teacher, which follows it after every step.
+
+    Args:
+        config: This and the next two are those of `Method`.
+        build_network: Makes the student; the teacher begins as a copy of it.
+        workers: The processes that share the global batch.
+        ema: How the teacher follows.
+        evaluated: Which of the two is evaluated and kept as the best.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        build_network: NetworkBuilder,
+        workers: Workers,
+        ema: Ema,
+        evaluated: Literal["student", "teacher"] = "teacher",
+    ) -> None:
+        super().__init__(config, build_network, workers)
+        self.ema = ema
+        self.evaluated = evaluated
+        self.teacher = teacher_of(self.network)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch between training and evaluation; the teacher follows as its mode has it."""
+        super().train(mode)
+        self.ema.set_mode(self.teacher, mode)
+        return self
+
+    def after_step(self, clock: Clock) -> None:
+        """Move the teacher towards the student."""
+        self.ema.update(self.teacher, self.network, clock.step)
+
+    def predict(self, image: Tensor) -> Tensor:
+        """Logits `[B, C, H, W]` of the one that is evaluated."""
+        logits: Tensor = (self.network if self.evaluated == "student" else self.teacher)(image)
+        return logits
+
+    def teaching_logits(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits `[B, C, H, W]` of the student and of the teacher."""
+        return self.network(image), self.teacher(image)

@@ -22,8 +22,8 @@ from fpl.losses import PixelTerm
 from fpl.methods.ael.bank import ConfidenceBank, ImageBank
 from fpl.methods.ael.mix import box_mask, component_box, copy_paste, pixel_weights, random_box
 from fpl.methods.ael.options import AelOptions
-from fpl.methods.base import Clock, ImageSource, Losses, Method, NetworkBuilder, Workers
-from fpl.methods.teacher import Ema
+from fpl.methods.base import Clock, ImageSource, Losses, NetworkBuilder, Workers
+from fpl.methods.teacher import Ema, TaughtMethod
 from fpl.methods.views import mix, mix_draws
 from fpl.models.dropout import global_uniform
 
@@ -31,16 +31,17 @@ from fpl.models.dropout import global_uniform
 PASTED, MIXED = 0, 1
 
 
-class Ael(Method):
+class Ael(TaughtMethod):
     """A student and its EMA teacher; the teacher is evaluated."""
 
     def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
-        super().__init__(config, build_network, workers)
         assert isinstance(config.method, AelOptions)
-        self.options = options = config.method
+        options = config.method
+        ema = Ema(options.ema_decay, warm_up=True, buffers=options.ema_buffers, mode=options.teacher_mode)
+        super().__init__(config, build_network, workers, ema)
+        self.options = options
         # A network of its own, not a copy: after the first step, whose decay is 0, its parameters are the student's.
         self.teacher = build_network().requires_grad_(False)
-        self.ema = Ema(options.ema_decay, warm_up=True, buffers=options.ema_buffers, mode=options.teacher_mode)
         self.confidence_bank = ConfidenceBank(config.data.num_classes, options.confidence_momentum)
         self.image_bank = ImageBank(config.data.num_classes, options.bank_area)
         self.source: ImageSource | None = None
@@ -50,25 +51,10 @@ class Ael(Method):
             paste = PasteRequest(options.paste_probability, options.paste_scales, options.paste_partner)
         self.request = BatchRequest(draws=1, paste=paste)
 
-    def train(self, mode: bool = True) -> Ael:
-        """Switch between training and evaluation; the teacher follows unless `method.teacher_mode` is eval."""
-        super().train(mode)
-        self.ema.set_mode(self.teacher, mode)
-        return self
-
     def attach(self, source: ImageSource) -> None:
         """Read the images of adaptive CutMix from `source`."""
         self.source = source
         self.image_bank.resize(source.count)
-
-    def predict(self, image: Tensor) -> Tensor:
-        """The teacher's logits `[B, C, H, W]`."""
-        logits: Tensor = self.teacher(image)
-        return logits
-
-    def teaching_logits(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits `[B, C, H, W]` of the student and of the teacher."""
-        return self.network(image), self.teacher(image)
 
     def losses(self, batch: Batch, clock: Clock) -> Losses:
         """Supervised loss of the student, and its consistency with the teacher on labeled and on mixed images.
@@ -100,10 +86,6 @@ class Ael(Method):
             terms={"supervised": supervised, **{f"consistency_{name}": value for name, value in values.items()}},
             pixel_terms=terms,
         )
-
-    def after_step(self, clock: Clock) -> None:
-        """Move the teacher towards the student."""
-        self.ema.update(self.teacher, self.network, clock.step)
 
     def _paste(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Labeled images with pixels of the drawn classes of their partners, and the labels of both."""
