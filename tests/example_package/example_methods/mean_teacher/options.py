@@ -24,9 +24,9 @@ class MeanTeacherOptions(MethodOptions):
     @property
     def word(self) -> str:
         """What run ids call it."""
-        return "mt"
+        return "examplemt"
 
     @property
     def label(self) -> str:
         """What captions call it."""
-        return "mean teacher"
+        return "mean teacher of an example"

@@ -1,0 +1,1 @@
+"""Mean teacher."""
