@@ -11,7 +11,7 @@ import typer
 from fpl.cli.groups import grouped
 from fpl.cli.options import Address, Asked, Folders, Launch, Local, Searching, SearchSplits, Store
 from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, say, size_text
-from fpl.config.defaults import REPEATS
+from fpl.config.defaults import CITED, CITED_HERE, REPEATS
 from fpl.errors import FplError
 from fpl.text import duration
 
@@ -111,7 +111,7 @@ def _table(plan: Plan) -> Table:
     counts: list[list[str]] = []
     for each in plan.tables:
         hours = sum(plan.device_hours([ahead[recipe] for recipe in each.recipes if recipe in ahead]))
-        cells = [each.printed, each.measured, each.others.get("cited", 0), _waiting(each), _settings(each)]
+        cells = [each.printed, each.measured, _cited(each), _waiting(each), _settings(each)]
         runs = [len(each.recipes), *(len(each.recipes & recipes) for recipes in states.values())]
         counts.append([each.name, *map(str, [*cells, *runs]), _hours(hours)])
         table.add_row(*counts[-1])
@@ -134,9 +134,13 @@ def _waiting(table: TableCount) -> int:
     return sum(count for reason, count in table.others.items() if reason in table.pending)
 
 
+def _cited(table: TableCount) -> int:
+    return table.others.get(CITED, 0) + table.others.get(CITED_HERE, 0)
+
+
 def _settings(table: TableCount) -> int:
     """Cells that are neither measured, cited nor pending: settings of other tables, dashes of the paper."""
-    return sum(table.others.values()) - _waiting(table) - table.others.get("cited", 0)
+    return sum(table.others.values()) - _waiting(table) - _cited(table)
 
 
 def _pending(plan: Plan) -> Iterator[str]:
@@ -146,6 +150,8 @@ def _pending(plan: Plan) -> Iterator[str]:
             rows.setdefault(reason, []).extend(f"{table.name}.{key}" for key in keys)
     for reason, keys in rows.items():
         yield f"pending: {', '.join(keys)}: {reason}"
+    if here := sum(table.others.get(CITED_HERE, 0) for table in plan.tables):
+        yield f"{here} of the cited cells are of systems that this suite trains too: --rows all"
 
 
 def _states(plan: Plan, out: Path) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fpl.config.compose import known_keys, validate
-from fpl.config.defaults import Rows
+from fpl.config.defaults import CITED, CITED_HERE, Rows
 from fpl.config.experiment import Column, Experiment, Printed, Row
 from fpl.config.identity import recipe_digest
 from fpl.config.layers import ScaleFile, apply_overrides, apply_scale, flatten, merge, parse_override, read_base
@@ -35,7 +35,7 @@ class Cell:
         printed: The paper's number, None for a dash or a row of ours.
         arrow: The paper's printed improvement, or None.
         configs: One configuration per seed, without pins; empty if the cell is not run.
-        why_not: Why it is not run: `cited`, a pending method, or a dash in the paper; empty if it is.
+        why_not: Why it is not run: cited, a pending method, or a dash in the paper; empty if it is.
     """
 
     experiment: Experiment
@@ -58,8 +58,8 @@ class Cell:
 
 
 def own_row(row: Row) -> bool:
-    """Whether a row is this suite's, beside those of the paper: a control."""
-    return row.role == "control"
+    """Whether the runs of a row are this suite's, beside those that the paper made: controls, and systems it cites."""
+    return row.role == "control" or (row.role == "cited" and bool(row.recipe))
 
 
 def asked_for(experiment: Experiment, row: Row, names: Sequence[str]) -> bool:
@@ -118,20 +118,25 @@ class Resolver:
         return [
             self._cell(experiment, row, column, number)
             for row in experiment.rows
-            if self.rows == "all" or not own_row(row) or asked_for(experiment, row, self.names)
+            if row.role != "control" or self._wanted(experiment, row)
             for number, column in enumerate(experiment.columns)
         ]
+
+    def _wanted(self, experiment: Experiment, row: Row) -> bool:
+        return self.rows == "all" or not own_row(row) or asked_for(experiment, row, self.names)
 
     def _cell(self, experiment: Experiment, row: Row, column: Column, number: int) -> Cell:
         printed = _number(row.values, number)
         cell = Cell(experiment, row, column, printed, _number(row.arrows, number))
         reason = ""
-        if row.role == "cited":
-            reason = "cited"
+        if row.role == "cited" and not own_row(row):
+            reason = CITED
         elif row.pending:
             reason = row.pending
         elif printed is None and row.role != "control" and experiment.table.printed and not row.unprinted:
             reason = "not in the paper"
+        elif not self._wanted(experiment, row):
+            reason = CITED_HERE
         elif experiment.table.metric == "threshold":
             reason = "a setting"
         if reason:

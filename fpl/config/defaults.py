@@ -19,3 +19,5 @@ Rows = Literal["paper", "all"]
 # small images are as good as free in company; large ones gain little by it, and their logits fill the memory. On a CPU
 # more than this, which no longer fits into its caches, is slower again.
 BATCH_PIXELS = {"cpu": 2**18, "cuda": 2**22}
+# Why a cell of a cited row is not run: there is nothing to run, or only the rows that the paper measured were wanted.
+CITED, CITED_HERE = "cited", "cited; --rows all trains it here too"

@@ -57,9 +57,9 @@ class Row(_Part):
     Attributes:
         key: Name within the table, for example `fpl_cps`.
         label: As printed.
-        role: `cited` rows stand in the paper with others' numbers and are never run; `baseline`, `proposed` and
-            `ablation` rows are the paper's own; `control` rows are this suite's.
-        recipe: Second half of the recipe's file name; unset: the table's.
+        role: `cited` rows stand in the paper with others' numbers, and are run if they have a recipe; `baseline`,
+            `proposed` and `ablation` rows are the paper's own; `control` rows are this suite's.
+        recipe: Second half of the recipe's file name; unset: the table's, or none for a cited row.
         settings: `set` in the file: what the row changes in the recipe.
         threshold: T per column, or one for all.
         multiply: Dotted key -> factor, applied last: half the weight that the scale gives, say.
@@ -146,7 +146,10 @@ class Experiment(_Part):
     def _name_recipes(cls, parts: Any) -> Any:
         if isinstance(parts, dict) and isinstance(parts.get("table"), dict) and isinstance(parts.get("rows"), list):
             recipe = parts["table"].get("recipe", "")
-            rows = [{"recipe": recipe, **row} if isinstance(row, dict) else row for row in parts["rows"]]
+            rows = [
+                {"recipe": recipe, **row} if isinstance(row, dict) and row.get("role") != "cited" else row
+                for row in parts["rows"]
+            ]
             return {**parts, "rows": rows}
         return parts
 
@@ -158,7 +161,7 @@ class Experiment(_Part):
             keys = [part.key for part in parts]
             if twice := {key for key in keys if keys.count(key) > 1}:
                 raise ValueError(f"key {sorted(twice)[0]} is used twice")
-        known = sorted({row.recipe for row in self.rows})
+        known = sorted({row.recipe for row in self.rows} - {""})
         for column in self.columns:
             if unknown := sorted(set(column.recipes) - set(known)):
                 raise ValueError(

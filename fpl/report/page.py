@@ -109,7 +109,7 @@ def _scale(grids: Sequence[Grid]) -> list[str]:
 
 
 def _legend(grids: Sequence[Grid]) -> list[str]:
-    lines = [f"{READING} Italic numbers on hatched ground are cited there from others."]
+    lines = [f"{READING} Italic numbers are cited there from others, on hatched ground where ours are missing."]
     if signs := legend(grids):
         lines.append("Signs: " + "; ".join(signs) + ".")
     lines.append(RULE)

@@ -74,13 +74,30 @@ def test_rows_and_seeds(world: World) -> None:
     # A name that fits no row of the paper's asks for one of ours.
     assert len(rows(*stored, names="main.superv*")) == 3
     left = call(world, "main", *stored).stdout
-    assert "1 control row without results left out: `fpl reproduce --rows all --scale little` trains their 3 runs" in (
-        " ".join(left.split())
+    assert (
+        "1 row of this suite without results left out: `fpl reproduce --rows all --scale little` trains their 3 runs"
+        in (" ".join(left.split()))
     )
     world.run("main.supervised.small_8", 20.0)
     assert len(rows(*stored)) == 15 and len(rows(*stored, "--rows", "paper")) == 12
-    assert "control row" not in call(world, "main", *stored).stdout
+    assert "row of this suite" not in call(world, "main", *stored).stdout
     assert {row["wanted"] for row in rows("--seeds", "2")} == {"2", "0"}
+
+
+def test_a_cited_system_without_results_is_cited_alone(tmp_path: Path) -> None:
+    cited = 'role = "cited"\n'
+    edit = {"tables/main.toml": (cited, cited + 'recipe = "cps"\nset = { method = { weight = 3.0 } }\n')}
+    world = World(tmp_path, "little", edit)
+    world.run("main.cps.small_16", 23.0)
+    arguments = ("main", "--results", str(world.out))
+    said = call(world, *arguments).stdout
+    assert "2 rows of this suite without results left out" in " ".join(said.split())
+    (line,) = (line for line in said.splitlines() if "Mean_Teacher" in line)
+    assert line.split()[-5:] == ["cited", "66.14", "cited", "72.03", "-"]
+    world.run("main.teacher.small_8", 20.0)
+    said = call(world, *arguments).stdout
+    (line, *_) = (line for line in said.splitlines() if "Mean_Teacher" in line)
+    assert line.split()[-4:] == ["not", "run", "20.00", "-"]
 
 
 def test_default_results_are_those_of_the_scale(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

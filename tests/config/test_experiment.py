@@ -210,6 +210,17 @@ def test_controls_can_be_left_out(folder: Path) -> None:
     assert {name.split(".")[0] for name in cells(folder, rows="paper")} == {"base", "fpl", "old", "later"}
 
 
+def test_a_cited_system_with_a_recipe_is_run_where_all_rows_are(folder: Path) -> None:
+    change(folder, 'role = "cited"\n', 'role = "cited"\nrecipe = "cps"\n')
+    papers, every = cells(folder, rows="paper"), cells(folder)
+    # Its number stands there in any case; a dash is no cell of the paper's.
+    assert papers["old.many"].why_not.startswith("cited; --rows all") and papers["old.many"].printed == 40.0
+    assert [bool(every[f"old.{column}"].configs) for column in ("few", "many")] == [False, True]
+    assert every["old.few"].why_not == papers["old.few"].why_not == "not in the paper"
+    asked = cells(folder, rows="paper", names=["wide.old"])
+    assert asked["old.many"].recipes == every["old.many"].recipes
+
+
 def test_seeds_make_runs_of_their_own(folder: Path) -> None:
     cell = cells(folder, seeds=(0, 1, 7))["base.few"]
     assert [config.seed for config in cell.configs] == [0, 1, 7]

@@ -107,7 +107,7 @@ def _unrun(cell: Cell) -> Entry:
     """A cell that is not to be run."""
     if cell.row.role == "cited":
         source = f", source: {cell.row.source}" if cell.row.source else ""
-        return Entry(cell, "cited" if cell.printed is not None else "dash", reason=f"cited{source}")
+        return Entry(cell, "cited" if cell.printed is not None else "dash", reason=f"{cell.why_not}{source}")
     if cell.row.pending:
         return Entry(cell, "pending", reason=f"pending: {cell.row.pending}")
     return Entry(cell, "dash", reason=cell.why_not)

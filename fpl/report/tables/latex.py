@@ -119,13 +119,13 @@ def _rows(line: Line, marks: Sequence[int]) -> list[str]:
     numbers = ",".join(map(str, marks))
     label = escape(line.row.label) + (rf"\textsuperscript{{{numbers}}}" if numbers else "")
     ours, paper = [_ours(entry) for entry in line.entries], [_paper(entry) for entry in line.entries]
-    if line.row.role == "cited":
-        return [" & ".join([rf"\textit{{{label}}}", *(cell or "--" for cell in paper)]) + r" \\"]
-    if not any(ours):
+    cited = line.row.role == "cited"
+    label = rf"\textit{{{label}}}" if cited else label
+    if not any(ours) or all(entry.state in ("cited", "dash") for entry in line.entries):
         return [" & ".join([label, *(cell or "--" for cell in paper)]) + r" \\"]
     rows = [" & ".join([label, *ours]) + r" \\"]
     if any(paper):
-        rows.append(" & ".join([r"\quad paper", *paper]) + r" \\[2pt]")
+        rows.append(" & ".join([r"\quad cited" if cited else r"\quad paper", *paper]) + r" \\[2pt]")
     return rows
 
 

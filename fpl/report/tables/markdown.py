@@ -58,8 +58,8 @@ def _cell(entry: Entry) -> str:
     lines = [escape(line) for line in shown.lines]
     if shown.paper and shown.bold:
         lines[-1] = lines[-1].replace(shown.paper, f"**{shown.paper}**", 1)
-    if shown.cited:
-        lines = [f"*{line}*" for line in lines]
+    if shown.paper and shown.cited:
+        lines[-1] = f"*{lines[-1]}*"
     return "<br>".join(lines)
 
 

@@ -68,7 +68,7 @@ def show(entry: Entry) -> Shown:
         word=_word(entry),
         paper="" if cell.printed is None else number_text(cell.printed, metric),
         paper_arrow="" if cell.arrow is None else arrow_text(cell.arrow, metric),
-        cited=entry.state == "cited",
+        cited=cell.row.role == "cited",
         bold=entry.bold,
     )
 

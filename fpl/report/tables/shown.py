@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fpl.config.campaign import Campaign, load_campaign
 from fpl.config.cells import Cell, asked_for, own_row
-from fpl.config.defaults import Rows
+from fpl.config.defaults import CITED_HERE, Rows
 from fpl.report.tables.entry import Grid
 from fpl.report.tables.grid import build_grids
 from fpl.report.tables.lookup import look_up
@@ -66,7 +66,7 @@ def load_shown(
 
 
 def _without_empty_rows(campaign: Campaign, results: Results | None, names: Sequence[str]) -> tuple[Campaign, str]:
-    """The campaign without rows of ours that nothing is known of, and a line that says how many those are."""
+    """The campaign without runs of ours that nothing is known of, and a line that says how many rows those are."""
     lookup = look_up(results)
     known = lookup.runs.keys() | lookup.failures.keys()
     rows: dict[tuple[str, str], set[str]] = {}
@@ -77,14 +77,19 @@ def _without_empty_rows(campaign: Campaign, results: Results | None, names: Sequ
     shown = {table for table, cells in campaign.cells.items() if cells}
 
     def rest(cells: list[Cell]) -> list[Cell]:
-        return [cell for cell in cells if (cell.experiment.name, cell.row.key) not in empty]
+        # Of a system that the paper cites, its number remains.
+        kept = (cell for cell in cells if (cell.experiment.name, cell.row.key) not in empty or cell.row.role == "cited")
+        return [
+            replace(cell, configs=(), why_not=CITED_HERE) if (cell.experiment.name, cell.row.key) in empty else cell
+            for cell in kept
+        ]
 
     left = {row: recipes for row, recipes in empty.items() if row[0] in shown}
     if not left:
         return campaign, ""
     runs = len(set().union(*left.values()))
     note = (
-        f"{len(left)} control row{'s' if len(left) > 1 else ''} without results left out: "
+        f"{len(left)} row{'s' if len(left) > 1 else ''} of this suite without results left out: "
         f"`fpl reproduce --rows all --scale {campaign.scale_name}` trains their {runs} runs"
     )
     tables = {table: rest(cells) for table, cells in campaign.tables.items()}

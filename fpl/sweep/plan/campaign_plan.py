@@ -253,7 +253,7 @@ def misfits(config: RunConfig, layout: Execution, capacity: Capacity | None) -> 
 def _count(name: str, cells: list[Cell]) -> TableCount:
     pending: dict[str, list[str]] = {}
     for cell in cells:
-        if cell.row.pending and cell.row.role != "cited":
+        if cell.row.pending and cell.why_not == cell.row.pending:
             rows = pending.setdefault(cell.row.pending, [])
             if cell.row.key not in rows:
                 rows.append(cell.row.key)

@@ -220,6 +220,29 @@ def test_csv_is_long_and_complete(world: World, grids: list[Grid]) -> None:
     assert (setting["ours"], setting["n"], setting["verdict"]) == ("0.85", "0", "another T")
 
 
+def test_a_cited_system_that_is_run_has_its_number_marked_beside_ours(tmp_path: Path) -> None:
+    cited = 'role = "cited"\n'
+    edit = {"tables/main.toml": (cited, cited + 'recipe = "cps"\nset = { method = { weight = 3.0 } }\n')}
+    world = World(tmp_path, "little", edit)
+    world.run("main.teacher.small_16", 21.0)
+    grids = build_grids(world.campaign, world.results)
+    expected = [["21.00", "cited 66.14"], ["not run", "cited 72.03"], ["-"]]
+    assert [entry.state for entry in grids[0].lines[0].entries] == ["measured", "missing", "dash"]
+    text = console_text(grids, None, 120)
+    (label, *_) = (number for number, line in enumerate(text.splitlines()) if "Mean_Teacher" in line)
+    first, second = text.splitlines()[label : label + 2]
+    assert first.split()[-4:] == ["21.00", "not", "run", "-"] and second.split() == ["cited", "66.14", "cited", "72.03"]
+    (row,) = (line for line in markdown(grids).splitlines() if line.startswith("|") and "Mean\\_Teacher" in line)
+    assert [cell.strip() for cell in row.split("|")[2:5]] == ["21.00<br>*cited 66.14*", "not run<br>*cited 72.03*", "-"]
+    assert expected[0][1] in page(grids[:1], summarize(grids, world.results)).replace('<div class="paper">', "")
+    lines = latex(grids).splitlines()
+    (number,) = (place for place, line in enumerate(lines) if r"Mean\_Teacher" in line and "&" in line)
+    assert "21.00 & not run & --" in lines[number] and "\\quad cited" in lines[number + 1]
+    assert r"\textit{66.14} & \textit{72.03}" in lines[number + 1]
+    # No part of what FPL is compared with.
+    assert not any("Mean_Teacher" in duel.line for duel in summarize(grids, world.results).duels)
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_terminal_fits_its_width(grids: list[Grid], summary: Summary, width: int) -> None:
     text = console_text(grids, summary, width)
