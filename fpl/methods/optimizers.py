@@ -44,10 +44,11 @@ class OptimizerSpec:
     decay_norm_and_bias: bool = False
 
     @classmethod
-    def of(cls, optim: OptimConfig) -> OptimizerSpec:
-        """SGD with the poly schedule as the `[optim]` table has it."""
+    def of(cls, optim: OptimConfig, kind: Literal["sgd", "adam", "adamw"] = "sgd") -> OptimizerSpec:
+        """Rate, poly schedule and decay as the `[optim]` table has them; its momentum is for SGD alone."""
         return cls(
             optim.lr,
+            kind,
             power=optim.poly_power,
             head_lr_multiplier=optim.head_lr_multiplier,
             momentum=optim.momentum,

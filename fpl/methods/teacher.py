@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fpl.config.schema import RunConfig
 from fpl.methods.base import Clock, Method, NetworkBuilder, Workers
 from fpl.models.ema import move_teacher, warm_decay
+from fpl.models.norm import hold_statistics
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -84,6 +85,8 @@ class TaughtMethod(Method):
         workers: The processes that share the global batch.
         ema: How the teacher follows.
         evaluated: Which of the two is evaluated and kept as the best.
+        held: Whose batch norms use their running statistics in training too, and leave them as they are: those of
+            neither network, of both backbones, or all.
     """
 
     def __init__(
@@ -93,16 +96,21 @@ class TaughtMethod(Method):
         workers: Workers,
         ema: Ema,
         evaluated: Literal["student", "teacher"] = "teacher",
+        held: Literal["none", "backbone", "all"] = "none",
     ) -> None:
         super().__init__(config, build_network, workers)
         self.ema = ema
         self.evaluated = evaluated
+        self.held = held
         self.teacher = teacher_of(self.network)
 
     def train(self, mode: bool = True) -> Self:
-        """Switch between training and evaluation; the teacher follows as its mode has it."""
+        """Switch between training and evaluation; the teacher follows as its mode has it, held batch norms do not."""
         super().train(mode)
         self.ema.set_mode(self.teacher, mode)
+        for network in (self.network, self.teacher):
+            if self.held != "none":
+                hold_statistics(network if self.held == "all" else network.backbone)
         return self
 
     def after_step(self, clock: Clock) -> None:

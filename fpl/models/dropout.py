@@ -6,6 +6,8 @@ generator of the device, and keeps the numbers of its own images: so the generat
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -21,10 +23,19 @@ def global_uniform(shape: tuple[int, ...], device: torch.device) -> Tensor:
         shape: [B, ...], B being the images of this worker.
         device: Whose generator draws.
     """
+    return _own_rows(torch.rand, shape, device)
+
+
+def global_normal(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Draw numbers of mean 0 and variance 1, float32, for this worker's images: see `global_uniform`."""
+    return _own_rows(torch.randn, shape, device)
+
+
+def _own_rows(draw: Callable[..., Tensor], shape: tuple[int, ...], device: torch.device) -> Tensor:
     if not dist.is_initialized() or dist.get_world_size() == 1:
-        return torch.rand(shape, device=device)
+        return draw(shape, device=device)
     count = shape[0]
-    everyone = torch.rand((dist.get_world_size() * count, *shape[1:]), device=device)
+    everyone = draw((dist.get_world_size() * count, *shape[1:]), device=device)
     return everyone[dist.get_rank() * count :][:count]
 
 

@@ -71,6 +71,16 @@ def fit_norms(
             module.set_submodule(name, fitted.train(layer.training))
 
 
+def hold_statistics(module: nn.Module) -> None:
+    """Put every batch norm of a module into eval mode, in place, until the module's next `train`.
+
+    Passes of training normalise by the running statistics, which stay as they are; weights and biases are trained.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            layer.eval()
+
+
 class CrossProcessBatchNorm2d(nn.BatchNorm2d):
     """Batch norm whose training statistics cover the batches of all processes of the default process group.
 

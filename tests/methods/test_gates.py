@@ -82,6 +82,13 @@ def test_warning_tells_when_every_pixel_has_one_positive(strategy: str) -> None:
         assert bool(gate_warnings("method.gate", threshold, loss)) == (histogram[1:].sum().item() == 0)
 
 
+def test_a_gate_on_the_whole_batch_is_told_of_in_other_words() -> None:
+    """It leaves FPL its pixels, and weighs them by the share of those that FPL does nothing with."""
+    (found,) = gate_warnings("method.gate", 0.97, LossConfig(kind="fpl", threshold=0.9), "mean")
+    assert "weighed by the share of those that pass, which have K = 1" in found and "set method.gate = 0" in found
+    assert not gate_warnings("method.gate", 0.8, LossConfig(kind="fpl", threshold=0.9), "mean")
+
+
 def test_words_of_the_warning() -> None:
     (found,) = gate_warnings("method.gate", 0.97, LossConfig(kind="fpl", threshold=0.9))
     assert found.startswith("method.gate = 0.97 is not below loss.threshold = 0.9: every pixel")

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from fpl.config.sections import ModelConfig
 from fpl.models import build_network
-from fpl.models.dropout import GlobalDropout2d, global_uniform
+from fpl.models.dropout import GlobalDropout2d, global_normal, global_uniform
 
 
 def main(folder: Path, rank: int) -> None:
@@ -25,11 +25,13 @@ def main(folder: Path, rank: int) -> None:
     network.load_state_dict(case["state"])
     torch.manual_seed(case["seed"])
     uniform = global_uniform((len(image), 5), image.device)
+    normal = global_normal((len(image), 3, 7, 5), image.device)
     dropped = GlobalDropout2d(0.5)(image)
     with torch.no_grad():
         logits = network(image)
     after = torch.rand(3)
-    torch.save({"uniform": uniform, "dropped": dropped, "logits": logits, "after": after}, folder / f"rank{rank}.pt")
+    drawn = {"uniform": uniform, "normal": normal, "dropped": dropped, "logits": logits, "after": after}
+    torch.save(drawn, folder / f"rank{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
 

@@ -9,7 +9,7 @@ import torch
 
 from fpl.config.sections import ModelConfig
 from fpl.models import build_network
-from fpl.models.dropout import GlobalDropout2d, global_uniform
+from fpl.models.dropout import GlobalDropout2d, global_normal, global_uniform
 from tests.models.two_processes import run_two
 
 WORKER = Path(__file__).with_name("dropout_worker.py")
@@ -65,6 +65,16 @@ def test_dtype_and_memory_format_stay():
     assert result.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_normal_numbers_have_mean_0_and_variance_1():
+    torch.manual_seed(SEED)
+    drawn = global_normal((10, 100, 100), torch.device("cpu"))
+    assert drawn.dtype == torch.float32
+    # A hundred thousand: five standard deviations of the mean, of the variance and of the share above 1.
+    assert abs(drawn.mean().item()) < 5 / 1e5**0.5
+    assert abs(drawn.var().item() - 1) < 5 * (2 / 1e5) ** 0.5
+    assert abs((drawn > 1).float().mean().item() - 0.158655) < 5 * (0.158655 * 0.841345 / 1e5) ** 0.5
+
+
 def test_two_processes_get_the_rows_of_one(tmp_path):
     torch.manual_seed(3)
     network = build_network(ModelConfig(**MODEL), 3).double()
@@ -74,6 +84,7 @@ def test_two_processes_get_the_rows_of_one(tmp_path):
     results = run_two(WORKER, tmp_path)
     torch.manual_seed(SEED)
     assert torch.equal(torch.cat([result["uniform"] for result in results]), global_uniform((4, 5), images.device))
+    assert torch.equal(torch.cat([result["normal"] for result in results]), global_normal((4, 3, 7, 5), images.device))
     dropped = GlobalDropout2d(0.5)(images)
     assert torch.equal(torch.cat([result["dropped"] for result in results]), dropped)
     with torch.no_grad():
