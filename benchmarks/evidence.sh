@@ -5,7 +5,7 @@
 #
 # Runs and what they give are collected in runs/evidence/COMMIT; when all parts are complete they go to results/ and take
 # the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 20 minutes,
-# camvid 17 (needs CamVid in $DATA/camvid), benchmarks 45, and 85 where the CPU only emulates bf16. Benchmarks measure
+# camvid 17 (needs CamVid in $DATA/camvid), benchmarks 55, and 95 where the CPU only emulates bf16. Benchmarks measure
 # time: leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -56,6 +56,7 @@ benchmarks() {
     csv loss benchmarks/loss.py time
     csv loss_memory benchmarks/loss.py memory
     csv train_step benchmarks/train_step.py
+    csv methods benchmarks/methods.py
     csv diagnostics benchmarks/diagnostics.py
     csv loader benchmarks/loader.py
     csv search benchmarks/search.py --out "$work/benchmark_search"

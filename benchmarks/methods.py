@@ -1,0 +1,173 @@
+"""What a step of every method costs beside one of CPS: seconds, and memory above that of weights and optimizers.
+
+    python benchmarks/methods.py [--rounds 3] [--crop 129] [--batch 2] [--device cpu]
+                                 [--csv results/benchmarks/methods.csv]
+
+Every recipe for VOC (`experiments/base/voc_*.toml`) with ResNet-50, a smaller crop and a smaller batch, on drawn
+tensors; CPS without CutMix besides, which the others are held against, and labeled images alone. A step is the training
+loop's, near the end of a run, so that nothing waits for its start. Seconds: all take turns in this one process, and a
+ratio is the median of the ratios of the rounds; on a CPU they are seconds of one thread's process, so that other
+programs do not count. Memory: each in a process of its own, its highest during a step less what was there before. Ten
+minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from loss_memory import status_kib
+from train_step import machine_of
+
+from fpl.config.compose import load_config
+from fpl.config.schema import RunConfig
+from fpl.files import write_atomic
+from fpl.methods.base import Clock
+from fpl.sweep.plan.drawn import DrawnImages, bare_method, drawn_batch
+from fpl.text import table
+from fpl.train.runtime import prepare_torch, select_device
+from fpl.train.step import take_step
+
+BASE = Path(__file__).parents[1] / "experiments" / "base"
+CPS = "CPS without CutMix"
+STEPS = 100
+Step = Callable[[], None]
+
+
+def configurations(crop: int, batch: int) -> dict[str, RunConfig]:
+    """Runs by what the rows are called."""
+    sizes = [f"data.crop=[{crop},{crop}]", f"data.labeled_batch={batch}", f"data.unlabeled_batch={batch}"]
+    sizes += ["data.groups=1", "model.backbone=resnet50", "model.pretrained=none", f"train.steps={STEPS}"]
+    sizes += [f"train.evaluate_every={STEPS}"]
+    plain = BASE / "voc_cps.toml"
+    found = {
+        CPS: load_config(plain, overrides=[*sizes, "method.cutmix=false", "method.weight=1.5"]),
+        "labeled images alone": load_config(plain, overrides=[*sizes, "method.name=supervised"]),
+    }
+    for path in sorted(BASE.glob("voc_*.toml")):
+        config = load_config(path, overrides=sizes)
+        found[config.method.label] = config
+    return found
+
+
+def make_step(config: RunConfig, device: torch.device) -> Step:
+    """A step of a run near its end, on the same batch at every call."""
+    prepare_torch(config.train, 1)
+    torch.manual_seed(0)
+    method = bare_method(config, device)
+    method.attach(DrawnImages(config))
+    optimizers = method.optimizers()
+    batch, clock = drawn_batch(config, method, STEPS - 10), Clock(STEPS - 10, STEPS, epoch_length=10)
+
+    def step() -> None:
+        take_step(method, optimizers, batch, clock, config.train, device)
+
+    return step
+
+
+def seconds(step: Step, device: torch.device) -> float:
+    """How long one step takes."""
+    if device.type == "cpu":
+        began = time.process_time()
+        step()
+        return time.process_time() - began
+    torch.cuda.synchronize(device)
+    began = time.perf_counter()
+    step()
+    torch.cuda.synchronize(device)
+    return time.perf_counter() - began
+
+
+def extra_bytes(config: RunConfig, device: torch.device) -> int:
+    """The highest memory of a step above what is there before it; for a process that does nothing else."""
+    step = make_step(config, device)
+    step()  # libraries, thread pools, the optimizer's state
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        level = torch.cuda.memory_allocated(device)
+        step()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - level
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    level = status_kib("VmRSS")
+    step()
+    return (status_kib("VmHWM") - level) * 1024
+
+
+def memory_of(name: str, options: argparse.Namespace) -> int:
+    """The same in a process of its own, in bytes."""
+    sizes = ["--crop", str(options.crop), "--batch", str(options.batch), "--device", options.device]
+    line = [sys.executable, __file__, *sizes, "--memory-of", name]
+    return int(subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1])
+
+
+def measure(steps: dict[str, Step], device: torch.device, rounds: int) -> dict[str, list[float]]:
+    """Seconds of every method in every round, after one that does not count."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    names = list(steps)
+    for number in range(rounds + 1):
+        # Every other round goes backwards, so that whose turn it is decides nothing.
+        for name in names if number % 2 == 0 else reversed(names):
+            took = seconds(steps[name], device)
+            if number:
+                times[name].append(took)
+            print(f"\rround {number}/{rounds}  {name}: {took:.2f} s            ", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return times
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--crop", type=int, default=129)
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    device, configs = select_device(options.device), configurations(options.crop, options.batch)
+    if options.memory_of:
+        print(extra_bytes(configs[options.memory_of], device))
+        return
+    memory = {}
+    for name in configs:
+        memory[name] = memory_of(name, options)
+        print(f"memory {len(memory)}/{len(configs)}  {name}: {memory[name] / 2**20:.0f} MiB", file=sys.stderr)
+    times = measure({name: make_step(config, device) for name, config in configs.items()}, device, options.rounds)
+    rows = []
+    for name, took in times.items():
+        ratios = [own / cps for own, cps in zip(took, times[CPS], strict=True)]
+        rows.append(
+            {
+                "method": name,
+                "seconds": f"{statistics.median(took):.3f}",
+                "to_cps": f"{statistics.median(ratios):.2f}",
+                "lowest": f"{min(ratios):.2f}",
+                "highest": f"{max(ratios):.2f}",
+                "mib": f"{memory[name] / 2**20:.0f}",
+                "memory_to_cps": f"{memory[name] / memory[CPS]:.2f}",
+                **{key: str(getattr(options, key)) for key in ("crop", "batch", "rounds")},
+                "machine": machine_of(device),
+            }
+        )
+    print(table([{key: value for key, value in row.items() if key != "machine"} for row in rows]))
+    if options.csv:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomic(options.csv, text.getvalue().encode())
+
+
+if __name__ == "__main__":
+    main()
