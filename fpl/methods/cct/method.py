@@ -109,11 +109,11 @@ class Cct(Method):
         draw = batch.unlabeled[0]
         size = self._thin_size(draw.image)
         main = self.network.details(draw.image)
-        teacher = to_compute(main.logits.detach())
+        teacher = main.logits.detach()
         enlarged = self.options.decoders == "original"
         classes = None
         if enlarged or any(self.options.counts[kind] for kind in GUIDED):
-            at_losses = resize(teacher, size)
+            at_losses = resize(to_compute(teacher), size)
             classes = at_losses.max(1).indices
             # Decoders by pixel shuffle give logits of the image's size; the others leave it to the pixel loss.
             teacher = at_losses if enlarged else teacher

@@ -124,7 +124,9 @@ def cutout_holes(
     background, _ = ndimage.label(np.pad(~foreground, 1, constant_values=True))
     filled = (background != background[0, 0])[1:-1, 1:-1]
     regions, count = ndimage.label(filled, structure=EIGHT_NEIGHBOURS)
-    corners = np.bincount(regions.ravel(), weights=corner_counts(filled).ravel(), minlength=count + 1)
+    counts = corner_counts(filled)
+    some = counts.nonzero()
+    corners = np.bincount(regions[some], weights=counts[some], minlength=count + 1)
     boxes = ndimage.find_objects(regions)
     holes = np.zeros_like(foreground)
     for number in np.flatnonzero(corners[1:] > points).tolist():
@@ -138,24 +140,24 @@ def cutout_holes(
     return holes
 
 
-def corner_counts(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """How many corners of its region's outline lie in each pixel, int64 [h, w], in regions without holes.
+def corner_counts(mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """How many corners of its region's outline lie in each pixel, uint8 [h, w], in regions without holes.
 
     An outline goes from pixel to pixel in eight directions; where it goes on in its direction is no corner
     (`CHAIN_APPROX_SIMPLE` of OpenCV). It may come through a pixel of a thin part several times.
     """
     padded = np.pad(mask, 1)
     height, width = mask.shape
-    code = np.zeros(mask.shape, dtype=np.int64)
+    code = np.zeros(mask.shape, dtype=np.uint8)
     for bit, (row, column) in enumerate(AROUND):
-        code |= padded[1 + row : 1 + row + height, 1 + column : 1 + column + width].astype(np.int64) << bit
-    return np.where(mask, _corner_table()[code], 0)
+        code |= padded[1 + row : 1 + row + height, 1 + column : 1 + column + width].view(np.uint8) << bit
+    return np.where(mask, _corner_table()[code], np.uint8(0))
 
 
 @functools.cache
-def _corner_table() -> NDArray[np.int64]:
+def _corner_table() -> NDArray[np.uint8]:
     """Corners in a pixel by its neighbours, bit i for `AROUND[i]`."""
-    table = np.zeros(256, dtype=np.int64)
+    table = np.zeros(256, dtype=np.uint8)
     for code in range(256):
         inside = [place for place in range(8) if code >> place & 1]
         # The outline passes between two neighbours that follow one another if there is background above, below, left or
