@@ -1,0 +1,1 @@
+"""Cross-consistency training (CCT)."""
