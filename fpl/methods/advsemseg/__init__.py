@@ -1,0 +1,1 @@
+"""Adversarial learning for semi-supervised segmentation (AdvSemSeg)."""
