@@ -82,7 +82,7 @@ class HalfInstanceNorm(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Normalise [B, C, h, w]."""
-        first, second = features.split(self.split, dim=1)
+        first, second = torch.split(features, self.split, dim=1)
         return torch.cat([self.batch(first), self.instance(second)], dim=1)
 
 
@@ -90,7 +90,7 @@ class HalfInstanceNorm(nn.Module):
 def gaussian(size: int) -> tuple[float, ...]:
     """Weights of the codes' blur along one axis; their sum is 1.
 
-    Both let scipy blur a single 1 in an image of `size` x `size`, sigma = 0.3 ((size - 1) / 2 - 1) + 0.8: a Gaussian cut
+    Both let scipy blur a 1 in an image of `size` x `size` with sigma = 0.3 ((size - 1) / 2 - 1) + 0.8: a Gaussian cut
     off at 4 sigma, what exceeds the image being mirrored back into it. With the 1 in the middle of an odd image that
     is a sum over all distances that differ by multiples of `size`.
 
