@@ -199,6 +199,11 @@ class Method(nn.Module):
         stride = self.config.loss.stride
         return -(-image.shape[-2] // stride), -(-image.shape[-1] // stride)
 
+    def by_group(self, labeled: Tensor, unlabeled: Tensor) -> Tensor:
+        """Both batches [B, ...] as one [2 B, ...], in which the images of each group follow one another."""
+        parts = zip(labeled.chunk(self.groups), unlabeled.chunk(self.groups), strict=True)
+        return torch.cat([part for pair in parts for part in pair])
+
     def thin(self, pixels: Tensor) -> Tensor:
         """Labels, masks or images `[..., H, W]` at the positions of `train_logits`: the nearest pixel of each."""
         stride = self.config.loss.stride

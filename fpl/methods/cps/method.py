@@ -103,18 +103,13 @@ class Cps(Method):
         logits = [network.raw(batch.unlabeled[0].image).logits for network in self.networks()]
         truth, watched = batch.unlabeled[0].truth, None
         if self.options.on_labeled:
-            logits = [self._by_group(*pair) for pair in zip(labeled, logits, strict=True)]
-            truth = None if truth is None else self._by_group(batch.label.to(torch.uint8), truth)
+            logits = [self.by_group(*pair) for pair in zip(labeled, logits, strict=True)]
+            truth = None if truth is None else self.by_group(batch.label.to(torch.uint8), truth)
             # The paper's statistics are of unlabeled pixels.
             parts = (torch.zeros_like(batch.valid), torch.ones_like(batch.unlabeled[0].valid))
-            watched = self.thin(self._by_group(*parts))
+            watched = self.thin(self.by_group(*parts))
         truth = None if truth is None else self.thin(truth)
         return _Passes(supervised, logits, logits, truth=truth, watched=watched)
-
-    def _by_group(self, labeled: Tensor, unlabeled: Tensor) -> Tensor:
-        """Both batches as one, in which the images of each group follow one another."""
-        parts = zip(labeled.chunk(self.groups), unlabeled.chunk(self.groups), strict=True)
-        return torch.cat([part for pair in parts for part in pair])
 
     def _mixed(self, batch: Batch) -> _Passes:
         """With CutMix they learn on the mixed images, and their logits of the two images teach with the same masks."""

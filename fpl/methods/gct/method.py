@@ -76,8 +76,8 @@ class Gct(Method):
         for network in self.networks():
             raw = network.raw(batch.image)
             supervised.append(self.labeled_loss(network, raw, batch.label)[1])
-            logits.append(self._by_group(raw.logits, network.raw(draw.image).logits))
-        image = self._by_group(batch.image, draw.image)
+            logits.append(self.by_group(raw.logits, network.raw(draw.image).logits))
+        image = self.by_group(batch.image, draw.image)
         probabilities = [resize(small, image.shape[-2:]).softmax(1) for small in logits]
 
         # The detector's own passes: it learns from them, and its networks do not.
@@ -135,10 +135,10 @@ class Gct(Method):
         """The pixel loss of each network with its target: its own logits, and the other's where it is taught."""
         # Statistics are of unlabeled pixels, as the paper of FPL has them.
         parts = (torch.zeros_like(batch.valid), torch.ones_like(draw.valid))
-        watched = self.thin(self._by_group(*parts))
+        watched = self.thin(self.by_group(*parts))
         truth = None
         if draw.truth is not None:
-            truth = self.thin(self._by_group(batch.label.to(torch.uint8), draw.truth))
+            truth = self.thin(self.by_group(batch.label.to(torch.uint8), draw.truth))
         terms = {}
         for student, teacher in ((0, 1), (1, 0)):
             taught = self.thin(verdict.taught[student])
@@ -157,12 +157,7 @@ class Gct(Method):
             )
         return terms
 
-    def _by_group(self, labeled: Tensor, unlabeled: Tensor) -> Tensor:
-        """Both batches as one, in which the images of each group follow one another."""
-        parts = zip(labeled.chunk(self.groups), unlabeled.chunk(self.groups), strict=True)
-        return torch.cat([part for pair in parts for part in pair])
-
     def _labeled_part(self, joint: Tensor, count: int) -> Tensor:
-        """The `count` labeled images of `_by_group`."""
+        """The `count` labeled images of `by_group`."""
         own = count // self.groups
         return torch.cat([part[:own] for part in joint.chunk(self.groups)])
