@@ -3,7 +3,7 @@
 A package of one's own adds a method with two lines in its `pyproject.toml`:
 
     [project.entry-points."fpl.methods"]
-    mean_teacher = "their_package.mean_teacher.options:MeanTeacherOptions"
+    their_teacher = "their_package.their_teacher.options:TheirTeacherOptions"
 """
 
 from __future__ import annotations
