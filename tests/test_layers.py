@@ -93,7 +93,7 @@ def test_start_up_loads_no_heavy_library(module: str) -> None:
 # Networks and recipes that happen to be called as a method is: lines of code that are about these.
 NAMESAKES = (
     *("model.network", "self.network", "network: Literal", "network = ", '": Variant(', "network: str"),
-    *("SUPERVISED_KEYS", '"loss": ('),
+    *("SUPERVISED_KEYS", '"loss": (', 'terms={"supervised": supervised'),
 )
 
 

@@ -42,7 +42,7 @@ class ConsistencyOptions(MethodOptions):
     # optim.head_lr_multiplier=10 optim.weight_decay=0 optim.poly_power=0.
     optimizer: Literal["sgd", "adam"] = "sgd"
     # Batch norms that keep their statistics, in student and teacher: re-runs: of neither, DeepLabV3+ of the released
-    # code: "backbone", its DeepLabV2: "all" (--freeze_bn).
+    # code: "backbone", its DeepLabV2, whose head has no batch norm: "all" (--freeze_bn).
     held_statistics: Literal["none", "backbone", "all"] = "none"
 
     def adapted(self, config: RunConfig) -> Mapping[str, Any]:
@@ -66,9 +66,10 @@ class ConsistencyOptions(MethodOptions):
                 f"optim.lr = {config.optim.lr:g} with method.optimizer = adam: it is Adam's rate too; the released "
                 "code has 3e-6 or 1e-6, and optim.head_lr_multiplier = 10"
             )
-        if self.held_statistics != "none" and config.model.pretrained == "none":
+        if self.held_statistics == "all" or (self.held_statistics != "none" and config.model.pretrained == "none"):
             found.append(
-                f"method.held_statistics = {self.held_statistics} with model.pretrained = none: the statistics that "
-                "are held belong to no weights"
+                f"method.held_statistics = {self.held_statistics}: statistics are held that belong to no weights, mean "
+                '0 and variance 1 for ever, in what is not pretrained; "backbone" with pretrained weights holds none '
+                "such"
             )
         return found

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, BatchRequest
 from fpl.losses import PixelLoss, PixelTerm, cross_entropy, ohem_cross_entropy
+from fpl.losses.checks import to_compute
 from fpl.losses.rules import Rules
 from fpl.methods.banks import Bank
 from fpl.methods.optimizers import Scheduled, sgd
@@ -177,7 +178,7 @@ class Method(nn.Module):
 
     def train_logits(self, network: SegmentationNetwork, image: Tensor) -> Tensor:
         """Logits `[B, C, h, w]` that the losses see: one per `loss.stride` pixels of each axis, corners aligned."""
-        return resize(network.raw(image).logits, self._thin_size(image))
+        return resize(to_compute(network.raw(image).logits), self._thin_size(image))
 
     def labeled_loss(self, network: SegmentationNetwork, raw: Raw, label: Tensor) -> tuple[Tensor, Tensor]:
         """The `train_logits` of labeled images, and the supervised loss of all heads that the network has.
@@ -188,7 +189,8 @@ class Method(nn.Module):
             label: Their labels, int64 `[B, H, W]`.
         """
         size = self._thin_size(label)
-        logits = resize(raw.logits, size)
+        # Enlarged in float32 where the pass was in bfloat16: its 8 bits would make steps between the positions.
+        logits = resize(to_compute(raw.logits), size)
         loss = self.supervised_loss(logits, label)
         if network.auxiliary is not None:
             auxiliary = self.supervised_loss(network.classify_auxiliary(raw, size), label)

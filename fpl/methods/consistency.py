@@ -13,7 +13,7 @@ from fpl.config.consistency import ConsistencyOptions
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Draw
 from fpl.losses import PixelTerm
-from fpl.methods.base import NetworkBuilder, Workers
+from fpl.methods.base import Clock, Losses, NetworkBuilder, Workers
 from fpl.methods.gates import gate
 from fpl.methods.optimizers import OptimizerSpec, Scheduled, make_optimizer
 from fpl.methods.teacher import Ema, TaughtMethod
@@ -82,3 +82,15 @@ class GatedConsistency(TaughtMethod):
             groups=self.groups,
         )
         return term, sure.mean()
+
+    def together(self, supervised: Tensor, term: PixelTerm, rate: Tensor, clock: Clock, factor: int = 1) -> Losses:
+        """What a step returns: the supervised loss, and the consistency, `factor` times the term, at its weight."""
+        consistency = factor * self.pixel_loss.total([term])
+        weighted = self.options.weight * clock.ramp(self.options.ramp, "sigmoid") * consistency
+        return Losses(
+            {"main": supervised + weighted},
+            supervised=supervised,
+            unsupervised=weighted,
+            terms={"supervised": supervised, "consistency": consistency, "confidence_rate": rate},
+            pixel_terms={"unlabeled": term},
+        )

@@ -210,7 +210,8 @@ class Run:
         if SILENT_STEPS <= self.terms.silent < SILENT_STEPS + self.options.log_every:
             self.progress.note(
                 f"warning: the unsupervised loss has been exactly 0 for {self.terms.silent} steps: "
-                "the unlabeled images teach nothing (see method.weight, loss.strategy and loss.weight)"
+                "the unlabeled images teach nothing (see method.weight, a confidence gate or start of the method, "
+                "loss.strategy and loss.weight)"
             )
 
     def _publish(self, row: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ from fpl.methods.cct.perturbations import (
     feature_drop,
     feature_noise,
     guided_cutout,
+    large_regions,
     object_mask,
 )
 from fpl.train.runtime import autocast
@@ -266,6 +267,10 @@ def test_corners_of_simple_shapes() -> None:
     assert corner_counts(line).sum() == 2 and corner_counts(dot).sum() == 1
 
 
+def holes_of(mask: NDArray[np.bool_], points: int, generator: np.random.Generator) -> NDArray[np.bool_]:
+    return cutout_holes(mask.shape, large_regions(mask, points), 0.4, generator)
+
+
 def test_a_hole_lies_in_the_box_of_each_large_region_anywhere_in_it() -> None:
     mask = np.zeros((40, 60), dtype=bool)
     rows, columns = np.ogrid[:40, :60]
@@ -276,7 +281,7 @@ def test_a_hole_lies_in_the_box_of_each_large_region_anywhere_in_it() -> None:
     top, left, extent = 3, 8, 24
     places = set()
     for seed in range(400):
-        holes = cutout_holes(mask, 0.4, 20, np.random.default_rng(seed))
+        holes = holes_of(mask, 20, np.random.default_rng(seed))
         inside = np.argwhere(holes)
         assert len(inside) == int(extent * 0.4) ** 2 == 81
         assert (inside.max(0) - inside.min(0) == 8).all()
@@ -284,8 +289,8 @@ def test_a_hole_lies_in_the_box_of_each_large_region_anywhere_in_it() -> None:
     starts = np.array(sorted(places))
     assert (starts.min(0) == (top, left)).all() and (starts.max(0) == (top + 14, left + 14)).all()
     assert len(places) > 150, "of 15 * 15, all alike"
-    assert not cutout_holes(mask, 0.4, 200, np.random.default_rng(0)).any()
-    both = cutout_holes(mask, 0.4, 3, np.random.default_rng(0))
+    assert not holes_of(mask, 200, np.random.default_rng(0)).any()
+    both = holes_of(mask, 3, np.random.default_rng(0))
     assert both[30:38, 45:58].sum() == int(7 * 0.4) * int(12 * 0.4) and both.sum() == 81 + 8
 
 
@@ -443,7 +448,7 @@ def perturbed_by_hand(method: Cct, kind: str, number: int, decoder: nn.Module, z
     kept = foreground if kind == "context" else ~foreground
     if kind == "cutout":
         pairs = zip(foreground, generators, strict=True)
-        kept = torch.stack([~torch.from_numpy(cutout_holes(mask.numpy(), 0.4, 4, each)) for mask, each in pairs])
+        kept = torch.stack([~torch.from_numpy(holes_of(mask.numpy(), 4, each)) for mask, each in pairs])
         assert 0 < float(kept.float().mean()) < 1
     return z * F.interpolate(kept.unsqueeze(1).double(), size=z.shape[-2:], mode="nearest")
 
@@ -582,6 +587,6 @@ def test_recipes_are_what_their_data_need() -> None:
     for name, config in found.items():
         assert isinstance(config.method, CctOptions) and config.loss.kind == "mse" and config.method.weight == 30.0
         assert config.method.foreground == ("classes" if name.endswith("voc") else "random_subset")
-        assert config.method.bootstrapped == name.endswith("voc")
+        assert config.method.bootstrapped == (name.endswith("voc") or name == "camvid")
         assert sum(config.method.counts.values()) == 12 and not warnings_of(config)
     assert found["cityscapes"].loss.supervised == "ohem"

@@ -220,7 +220,7 @@ def test_statistics_are_of_all_valid_pixels_unless_single_ones_are_left_out(run_
         method = sharpened(config)
         method.pixel_loss.collect = True
         batch = drawn(config)
-        pixels = int(method.losses(batch, CLOCK).pixel_terms["mixed"].statistics["pixels"])
+        pixels = int(method.losses(batch, CLOCK).pixel_terms["unlabeled"].statistics["pixels"])
         first, second = batch.unlabeled
         valid = torch.where(method._boxes(first), second.valid, first.valid)
         with torch.no_grad():

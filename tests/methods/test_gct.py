@@ -177,7 +177,7 @@ def test_flaw_correction_alone_moves_networks_where_both_are_bad(run_file: Path)
 def test_groups_hold_their_own_labeled_images(run_file: Path) -> None:
     method = build_gct(config_for(run_file))
     labeled, unlabeled = torch.arange(4), torch.arange(10, 14)
-    joint = method._by_group(labeled, unlabeled)
+    joint = method.by_group(labeled, unlabeled)
     assert joint.tolist() == [0, 1, 10, 11, 2, 3, 12, 13]
     assert method._labeled_part(joint, 4).tolist() == [0, 1, 2, 3]
 

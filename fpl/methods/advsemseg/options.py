@@ -39,8 +39,8 @@ class AdvSemSegOptions(MethodOptions):
     discriminator_threshold: Fraction = 0.2
     # Share of training after which self-labels count: 5,000 of 20,000 steps. Until then their loss is for the history.
     start: Fraction = 0.25
-    # Of fooling the discriminator on labeled images (lambda_adv): paper, README and PixelSSL's scripts. Without being
-    # told, the released code takes 0.1, and PixelSSL leaves it out.
+    # Of fooling the discriminator on labeled images (lambda_adv): paper, README and PixelSSL's script of DeepLabV2
+    # (that of PSPNet: a tenth of this and the next). Without being told, the released code takes 0.1, PixelSSL none.
     adversarial_weight: Weight = 0.01
     # The same on unlabeled images.
     unlabeled_adversarial_weight: Weight = 0.001

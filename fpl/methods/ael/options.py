@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from fpl.config.gates import gate_warnings
 from fpl.config.method import MethodOptions
 from fpl.config.section import Fraction, Scale
+from fpl.config.teachers import check_teacher
 from fpl.data.lists import enumerate_briefly
 
 if TYPE_CHECKING:
@@ -73,11 +74,7 @@ class AelOptions(MethodOptions):
             self._forget("sampling_power")
         if self.paste_scales[0] > self.paste_scales[1]:
             raise ValueError(f"paste_scales {list(self.paste_scales)} is not ordered from small to large")
-        if self.teacher_mode == "eval" and not self.ema_buffers:
-            raise ValueError(
-                'teacher_mode = "eval" with ema_buffers = false: the teacher would normalise with the statistics it '
-                "began with; set ema_buffers = true"
-            )
+        check_teacher(self.teacher_mode, self.ema_buffers)
         return self
 
     def resolved(self, *, fpl: bool, dataset: str) -> AelOptions:

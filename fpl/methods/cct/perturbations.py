@@ -9,6 +9,7 @@ batch.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -104,18 +105,14 @@ def adversarial_perturbation(
     return features + (radius * _unit(gradient)).to(features.dtype)
 
 
-def cutout_holes(
-    foreground: NDArray[np.bool_], side: float, points: int, generator: np.random.Generator
-) -> NDArray[np.bool_]:
-    """Where guided cut-out hides features, bool [h, w]: in the box of each large region a random box.
+def large_regions(foreground: NDArray[np.bool_], points: int) -> list[tuple[slice, slice]]:
+    """Boxes of the large regions of a mask [h, w], rows and columns: those in which guided cut-out hides something.
 
     As `guided_cutout` of the released code, which has OpenCV look for outer contours and name their corners alone.
 
     Args:
-        foreground: Where objects are, [h, w].
-        side: Sides of the hole in those of the box.
+        foreground: Where objects are.
         points: Corners that the outline of a region has to exceed.
-        generator: Draws the places.
     """
     # Imported late: it takes a third of a second, and few methods need it.
     from scipy import ndimage
@@ -128,10 +125,24 @@ def cutout_holes(
     some = counts.nonzero()
     corners = np.bincount(regions[some], weights=counts[some], minlength=count + 1)
     boxes = ndimage.find_objects(regions)
-    holes = np.zeros_like(foreground)
-    for number in np.flatnonzero(corners[1:] > points).tolist():
+    return [boxes[number] for number in np.flatnonzero(corners[1:] > points).tolist()]
+
+
+def cutout_holes(
+    size: tuple[int, ...], boxes: Sequence[tuple[slice, slice]], side: float, generator: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Where guided cut-out hides features, bool [h, w]: in the box of each large region a random box.
+
+    Args:
+        size: Height and width.
+        boxes: What `large_regions` has found.
+        side: Sides of the hole in those of the box.
+        generator: Draws the places.
+    """
+    holes = np.zeros(size, dtype=bool)
+    for box in boxes:
         window = []
-        for place in boxes[number]:
+        for place in box:
             # From the first to the last row or column, which is one less than their number.
             extent = place.stop - place.start - 1
             start = place.start + int(generator.integers(0, int(extent * (1 - side)), endpoint=True))

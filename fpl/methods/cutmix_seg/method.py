@@ -55,15 +55,7 @@ class CutMixSeg(GatedConsistency):
         mixed = mix_draws(inside, self.recoloured(first, 0), self.recoloured(second, 1))
         student = self.train_logits(self.network, mixed.image)
         term, rate = self.consistency(student, teacher, mixed)
-        consistency = self.terms_per_pixel * self.pixel_loss.total([term])
-        weighted = self.options.weight * clock.ramp(self.options.ramp, "sigmoid") * consistency
-        return Losses(
-            {"main": supervised + weighted},
-            supervised=supervised,
-            unsupervised=weighted,
-            terms={"supervised": supervised, "consistency": consistency, "confidence_rate": rate},
-            pixel_terms={"mixed": term},
-        )
+        return self.together(supervised, term, rate, clock, self.terms_per_pixel)
 
     def _boxes(self, draw: Draw) -> Tensor:
         """Masks bool [B, H, W], true in one box each, of a fixed area and a log-uniform aspect (`BoxMaskGenerator`).

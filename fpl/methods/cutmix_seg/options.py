@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fpl.config.consistency import ConsistencyOptions
-from fpl.config.section import Fraction
+from fpl.config.teachers import check_teacher
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
@@ -37,7 +37,7 @@ class CutMixSegOptions(ConsistencyOptions):
     # released: the term is num_classes times as large, 19 or 21 times. Other kinds take no such factor.
     class_sum: bool = True
     # Area of the one box of the second image, as a share of the crop (released: --mask_prop_range).
-    box_area: Annotated[Fraction, Field(gt=0.0)] = 0.5
+    box_area: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     # Whether the teacher's running statistics are averages of the student's, as all floating entries of the released
     # teacher are; PixelSSL averages parameters alone.
     ema_buffers: bool = True
@@ -48,11 +48,7 @@ class CutMixSegOptions(ConsistencyOptions):
 
     @model_validator(mode="after")
     def _normalise(self) -> CutMixSegOptions:
-        if self.teacher_mode == "eval" and not self.ema_buffers:
-            raise ValueError(
-                'teacher_mode = "eval" with ema_buffers = false: the teacher would normalise with the statistics it '
-                "began with; set ema_buffers = true"
-            )
+        check_teacher(self.teacher_mode, self.ema_buffers)
         return self
 
     @property

@@ -57,7 +57,8 @@ class FlawDetector(nn.Module):
 
         Sides of 33 pixels or more; in training batch norm takes its statistics over all of the batch.
         """
-        return resize(self.layers(seen), seen.shape[-2:]).squeeze(1)
+        # In bfloat16 an enlarged map would have steps.
+        return resize(to_compute(self.layers(seen)), seen.shape[-2:]).squeeze(1)
 
 
 class _Convolution(nn.Conv2d):

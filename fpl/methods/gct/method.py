@@ -9,9 +9,10 @@ images alike unless said otherwise:
                 + 100 * ramp * mean((p_k - target_k)^2)                      dynamic consistency
     detector:   10 * mean over k of mean((F(image, p_k) - G_k)^2) (labeled)  G_k: where p_k differs from the label
 
-target_k is p_k itself where network k has no larger flaw than the other, and the other's prediction elsewhere. Where
-both are bad neither teaches, and flaw correction draws both to flawless. The pixel loss takes the place of the squared
-difference: with `loss.kind = "fpl"` the better network teaches its fuzzy positives.
+target_k is p_k itself where network k has no larger flaw than the other or both are bad, which makes the squared
+difference 0 there, and the other's prediction elsewhere; where both are bad flaw correction draws both to flawless. The
+pixel loss takes the place of the squared difference. With `loss.kind = "fpl"` and `own_target = false` the better
+network teaches its fuzzy positives, and nobody teaches itself.
 
 Each objective is differentiated by its own parameters alone: the detector never learns to find no flaws. Both are
 computed before either moves, as in PixelSSL; TorchSemiSeg moves the networks first, and teaches the detector on what
@@ -78,15 +79,17 @@ class Gct(Method):
             supervised.append(self.labeled_loss(network, raw, batch.label)[1])
             logits.append(self.by_group(raw.logits, network.raw(draw.image).logits))
         image = self.by_group(batch.image, draw.image)
-        probabilities = [resize(small, image.shape[-2:]).softmax(1) for small in logits]
+        probabilities = [resize(to_compute(small), image.shape[-2:]).softmax(1) for small in logits]
 
         # The detector's own passes: it learns from them, and its networks do not.
         judged = [self._flaws(image, each.detach()) for each in probabilities]
         verdict = self._verdict(judged)
         detected = self._detector_loss(judged, probabilities, batch.label)
 
-        corrected = [self._flaws(image, each).square() for each in probabilities]
-        correction = torch.stack([(verdict.both_bad * square).mean() for square in corrected]).sum()
+        correction = probabilities[0].new_zeros(())
+        if self.options.correction_weight:
+            corrected = [self._flaws(image, each).square() for each in probabilities]
+            correction = torch.stack([(verdict.both_bad * square).mean() for square in corrected]).sum()
         pixel_terms = self._consistency(logits, verdict, batch, draw)
         consistency = self.pixel_loss.total(list(pixel_terms.values()))
 
@@ -112,7 +115,7 @@ class Gct(Method):
     def _flaws(self, image: Tensor, probabilities: Tensor) -> Tensor:
         """The detector's map `[B, H, W]` of predictions `[B, C, H, W]`."""
         maps: Tensor = self.detector(torch.cat([image, probabilities], dim=1))
-        return to_compute(maps)
+        return maps
 
     def _verdict(self, judged: list[Tensor]) -> Verdict:
         options = self.options

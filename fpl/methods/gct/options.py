@@ -77,5 +77,17 @@ class GctOptions(MethodOptions):
         return {"method": self.model_copy(update={"own_target": True})}
 
     def warnings(self, config: RunConfig) -> list[str]:
-        """Without dynamic consistency the unlabeled images still have flaws to correct."""
-        return [] if not self.weight and self.correction_weight else super().warnings(config)
+        """Without dynamic consistency unlabeled images still have flaws to correct; networks that teach themselves."""
+        found = [] if not self.weight and self.correction_weight else super().warnings(config)
+        if self.weight and self.own_target and config.loss.kind not in ZERO_AT_SELF:
+            found.append(
+                f"method.own_target = true with loss.kind = {config.loss.kind}: where the other network does not "
+                "teach, each learns from its own prediction, which the published loss does not; "
+                "method.own_target = false leaves these pixels out"
+            )
+        if config.model.norm == "frozen":
+            found.append(
+                "model.norm = frozen: the flaw detector is trained from random weights, and half of its channels would "
+                "go without any normalisation"
+            )
+        return found

@@ -58,7 +58,8 @@ class MeanTeacher(TaughtMethod):
             supervised=supervised,
             unsupervised=weighted,
             terms={"supervised": supervised, "consistency": consistency},
-            pixel_terms=terms,
+            # Statistics are of unlabeled pixels, as the paper of FPL has them.
+            pixel_terms={"unlabeled": terms["unlabeled"]},
         )
 
     def after_step(self, clock: Clock) -> None:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from fpl.config.method import MethodOptions
 from fpl.config.section import Fraction
+from fpl.config.teachers import check_teacher
 
 
 class MeanTeacherOptions(MethodOptions):
@@ -17,7 +18,7 @@ class MeanTeacherOptions(MethodOptions):
     Defaults are those of TorchSemiSeg, whose authors made the numbers that papers on segmentation cite
     (`exp.voc/voc8.res50v3+.MeanTeacher`). PixelSSL's re-implementation (`ssl_mt.py`) is `weight = 1`,
     `loss.kind = "mse_logits"`, `on_labeled = false`, `ramp` of 3 to 5 epochs, `ema_warm_up = true` and
-    `ema_moment = "after_step"`.
+    `ema_moment = "after_step"`; that it passes labeled and unlabeled images jointly is not offered.
     """
 
     implementation: ClassVar[str] = "fpl.methods.mean_teacher.method:MeanTeacher"
@@ -48,11 +49,7 @@ class MeanTeacherOptions(MethodOptions):
 
     @model_validator(mode="after")
     def _check(self) -> MeanTeacherOptions:
-        if self.teacher_mode == "eval" and not self.ema_buffers:
-            raise ValueError(
-                'teacher_mode = "eval" with ema_buffers = false: the teacher would normalise with the statistics it '
-                "began with; set ema_buffers = true"
-            )
+        check_teacher(self.teacher_mode, self.ema_buffers)
         return self
 
     @property

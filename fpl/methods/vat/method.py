@@ -55,15 +55,7 @@ class Vat(GatedConsistency):
             change = self._perturbation(draw.image, recoloured, teacher)
         student = self.train_logits(self.network, recoloured + change)
         term, rate = self.consistency(student, teacher, draw)
-        consistency = self.pixel_loss.total([term])
-        weighted = self.options.weight * clock.ramp(self.options.ramp, "sigmoid") * consistency
-        return Losses(
-            {"main": supervised + weighted},
-            supervised=supervised,
-            unsupervised=weighted,
-            terms={"supervised": supervised, "consistency": consistency, "confidence_rate": rate},
-            pixel_terms={"adversarial": term},
-        )
+        return self.together(supervised, term, rate, clock)
 
     def _evaluated_logits(self, network: SegmentationNetwork, image: Tensor) -> Tensor:
         """Logits [B, C, h, w] where the losses see them, in eval mode and without a graph."""
