@@ -554,7 +554,7 @@ def test_decoders_of_a_kind_and_steps_draw_anew(run_file: Path) -> None:
 
     def masks(number: int, positions: list[int]) -> Tensor:
         generators = [seeded(method.config.seed, FOR_CHOICE, number, position) for position in positions]
-        view = _Unlabeled(features(1, 1, 1, 1), classes[: len(positions)], positions, (40, 40))
+        view = _Unlabeled(features(1, 1, 1, 1), features(1, 1, 1, 1), classes[: len(positions)], positions, (40, 40))
         return method._foreground(view, generators)
 
     first = masks(0, [0, 1, 2, 3])

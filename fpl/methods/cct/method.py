@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fpl.config.schema import RunConfig
 from fpl.data.augment import FOR_CHOICE, seeded
-from fpl.data.batches import Batch, BatchRequest, send
+from fpl.data.batches import Batch, BatchRequest, Draw, send
 from fpl.losses import PixelTerm
 from fpl.losses.checks import to_compute
 from fpl.methods.base import Clock, Losses, Method, NetworkBuilder, Workers
@@ -46,6 +46,8 @@ class _Unlabeled(NamedTuple):
 
     features: Tensor
     """[B, C_features, h, w], with their gradient."""
+    teacher: Tensor
+    """Logits of the main decoder: its own, [B, num_classes, h, w], or where the losses are."""
     classes: Tensor | None
     """The main decoder's prediction, int64 [B, *size]; None where no perturbation is guided by it."""
     positions: list[int]
@@ -110,26 +112,29 @@ class Cct(Method):
     def _consistency(self, batch: Batch) -> dict[str, PixelTerm]:
         """d(g_n(p_n(z)), g(z)) by the names of the decoders; g(z) is a constant."""
         draw = batch.unlabeled[0]
-        size = self._thin_size(draw.image)
         main = self.network.details(draw.image)
-        teacher = main.logits.detach()
-        enlarged = self.options.decoders == "original"
-        classes = None
-        if enlarged or any(self.options.counts[kind] for kind in GUIDED):
-            at_losses = resize(to_compute(teacher), size)
-            classes = at_losses.max(1).indices
-            # Decoders by pixel shuffle give logits of the image's size; the others leave it to the pixel loss.
-            teacher = at_losses if enlarged else teacher
-        view = _Unlabeled(main.embedding, classes, draw.position.tolist(), size)
-        if self.options.foreground == "classes" and self.options.counts["cutout"]:
-            view = view._replace(boxes=self._boxes(self._foreground(view, [])))
+        view = self._view(draw, main.embedding, main.logits.detach())
         truth = None if draw.truth is None else self.thin(draw.truth)
         terms = {}
         for number, (name, decoder) in enumerate(self.decoders.items()):
             student = decoder(self._perturbed(name.rpartition("_")[0], number, decoder, view))
-            student = resize(to_compute(student), size) if enlarged else student
-            terms[name] = self.pixel_loss(student, teacher, size=size, ground_truth=truth, groups=self.groups)
+            student = student if view.teacher.shape == student.shape else resize(to_compute(student), view.size)
+            terms[name] = self.pixel_loss(student, view.teacher, size=view.size, ground_truth=truth, groups=self.groups)
         return terms
+
+    def _view(self, draw: Draw, features: Tensor, logits: Tensor) -> _Unlabeled:
+        """What teaches, and what perturbations may ask; `logits` are the main decoder's, constants."""
+        options, size = self.options, self._thin_size(draw.image)
+        view = _Unlabeled(features, logits, None, draw.position.tolist(), size)
+        enlarged = options.decoders == "original"
+        if enlarged or any(options.counts[kind] for kind in GUIDED):
+            at_losses = resize(to_compute(logits), size)
+            # Decoders by pixel shuffle give logits of the image's size; the others leave it to the pixel loss.
+            teacher = at_losses if enlarged else logits
+            view = view._replace(teacher=teacher, classes=at_losses.max(1).indices)
+        if options.foreground == "classes" and options.counts["cutout"]:
+            view = view._replace(boxes=self._boxes(self._foreground(view, [])))
+        return view
 
     def _perturbed(self, kind: str, number: int, decoder: nn.Module, view: _Unlabeled) -> Tensor:
         """p_n(z) for the `number`-th decoder, in the paper's order."""
