@@ -1,4 +1,4 @@
-"""What a step of every method costs beside one of CPS: seconds, and memory above that of weights and optimizers.
+"""What a step of every method costs beside one of CPS: seconds, and memory.
 
     python benchmarks/methods.py [--rounds 3] [--crop 129] [--batch 2] [--device cpu]
                                  [--csv results/benchmarks/methods.csv]
@@ -7,8 +7,8 @@ Every recipe for VOC (`experiments/base/voc_*.toml`) with ResNet-50, a smaller c
 tensors; CPS without CutMix besides, which the others are held against, and labeled images alone. A step is the training
 loop's, near the end of a run, so that nothing waits for its start. Seconds: all take turns in this one process, and a
 ratio is the median of the ratios of the rounds; on a CPU they are seconds of one thread's process, so that other
-programs do not count. Memory: each in a process of its own, its highest during a step less what was there before. Ten
-minutes.
+programs do not count. Memory: the most that a step holds of what it allocates itself, gradients and activations; weights
+and the optimizer's state are not among it. Six minutes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import argparse
 import csv
 import io
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 import torch
-from loss_memory import status_kib
+from torch.profiler import ProfilerActivity, profile
 from train_step import machine_of
 
 from fpl.config.compose import load_config
@@ -86,10 +86,9 @@ def seconds(step: Step, device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def extra_bytes(config: RunConfig, device: torch.device) -> int:
-    """The highest memory of a step above what is there before it; for a process that does nothing else."""
-    step = make_step(config, device)
-    step()  # libraries, thread pools, the optimizer's state
+def extra_bytes(step: Step, device: torch.device) -> int:
+    """The most memory that a step holds of what it allocates itself: activations and gradients, mainly."""
+    step()  # the optimizer's state is there from here on
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -97,17 +96,11 @@ def extra_bytes(config: RunConfig, device: torch.device) -> int:
         step()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - level
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-    level = status_kib("VmRSS")
-    step()
-    return (status_kib("VmHWM") - level) * 1024
-
-
-def memory_of(name: str, options: argparse.Namespace) -> int:
-    """The same in a process of its own, in bytes."""
-    sizes = ["--crop", str(options.crop), "--batch", str(options.batch), "--device", options.device]
-    line = [sys.executable, __file__, *sizes, "--memory-of", name]
-    return int(subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1])
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        step()
+    changes = [event for event in found.profiler.kineto_results.events() if event.name() == "[memory]"]
+    changes.sort(key=lambda event: event.start_ns())
+    return max(accumulate(event.nbytes() for event in changes))
 
 
 def measure(steps: dict[str, Step], device: torch.device, rounds: int) -> dict[str, list[float]]:
@@ -133,17 +126,14 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--csv", type=Path)
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
     device, configs = select_device(options.device), configurations(options.crop, options.batch)
-    if options.memory_of:
-        print(extra_bytes(configs[options.memory_of], device))
-        return
-    memory = {}
-    for name in configs:
-        memory[name] = memory_of(name, options)
+    memory, steps = {}, {}
+    for name, config in configs.items():
+        steps[name] = make_step(config, device)
+        memory[name] = extra_bytes(steps[name], device)
         print(f"memory {len(memory)}/{len(configs)}  {name}: {memory[name] / 2**20:.0f} MiB", file=sys.stderr)
-    times = measure({name: make_step(config, device) for name, config in configs.items()}, device, options.rounds)
+    times = measure(steps, device, options.rounds)
     rows = []
     for name, took in times.items():
         ratios = [own / cps for own, cps in zip(took, times[CPS], strict=True)]
