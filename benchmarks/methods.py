@@ -7,8 +7,8 @@ Every recipe for VOC (`experiments/base/voc_*.toml`) with ResNet-50, a smaller c
 tensors; CPS without CutMix besides, which the others are held against, and labeled images alone. A step is the training
 loop's, near the end of a run, so that nothing waits for its start. Seconds: all take turns in this one process, and a
 ratio is the median of the ratios of the rounds; on a CPU they are seconds of one thread's process, so that other
-programs do not count. Memory: the most that a step holds of what it allocates itself, gradients and activations; weights
-and the optimizer's state are not among it. Six minutes.
+programs do not count. Memory: the most that a step holds of what it allocates itself, gradients and activations;
+weights and the optimizer's state are not among it. Six minutes.
 """
 
 from __future__ import annotations

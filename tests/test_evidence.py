@@ -28,6 +28,11 @@ def results(request: pytest.FixtureRequest) -> Results:
     return load_results(RESULTS / request.param)
 
 
+def scale_of(results: Results) -> str:
+    """`camvid_systems` is of scale camvid."""
+    return results.folder.name.partition("_")[0]
+
+
 def environment(folder: Path) -> dict[str, str]:
     lines = (folder / "ENVIRONMENT").read_text().splitlines()
     return dict(line.split(": ", 1) for line in lines)
@@ -70,7 +75,7 @@ def test_k_falls_in_training_at_scale_mini() -> None:
 def test_tables_are_those_of_the_runs(results: Results, tmp_path: Path) -> None:
     if not (results.folder / "tables.csv").exists():
         pytest.skip("no tables of a few runs are published")
-    shown = load_shown(EXPERIMENTS, results.folder.name, results)
+    shown = load_shown(EXPERIMENTS, scale_of(results), results)
     # A row that was added since is counted in a note there, and in nothing else.
     for path in write_tables(tmp_path, shown.grids, replace(shown.summary, notes=())):
         assert path.read_bytes() == (results.folder / path.name).read_bytes(), path.name
@@ -78,7 +83,7 @@ def test_tables_are_those_of_the_runs(results: Results, tmp_path: Path) -> None:
 
 def test_figures_and_claims_are_those_of_the_runs(results: Results, tmp_path: Path) -> None:
     folder = results.folder / FOLDER
-    campaign = load_shown(EXPERIMENTS, results.folder.name, results).campaign
+    campaign = load_shown(EXPERIMENTS, scale_of(results), results).campaign
     prepared = prepare(load_figures(EXPERIMENTS), campaign, results)
     drawn = {item.figure.name: numbers(item.frame) for item in prepared if item.paint is not None}
     assert {path.stem for path in folder.glob("*.csv")} - {"claims"} == set(drawn)

@@ -1,4 +1,4 @@
-"""Numbers of the systems in README and docs/systems.md are those of results/camvid and results/benchmarks."""
+"""Numbers of the systems in README and docs/systems.md are those of results/camvid_systems and results/benchmarks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_tables_are_whole() -> None:
 def test_mious_on_camvid_are_those_of_the_committed_runs(row: tuple[str, str, str, str]) -> None:
     _, recipe, best, last = row
     config = load_config(ROOT / "experiments" / "base" / f"{recipe}.toml")
-    runs = fpl.load_results(ROOT / "results" / "camvid").runs
+    runs = fpl.load_results(ROOT / "results" / "camvid_systems").runs
     found = runs[runs["recipe"] == recipe_digest(config.model_dump(mode="json"))]
     assert len(found) == 1
     assert (best, last) == tuple(f"{found.iloc[0][f'miou_whole_{which}']:.2f}" for which in ("best", "last"))
