@@ -100,7 +100,8 @@ def extra_bytes(step: Step, device: torch.device) -> int:
         step()
     changes = [event for event in found.profiler.kineto_results.events() if event.name() == "[memory]"]
     changes.sort(key=lambda event: event.start_ns())
-    return max(accumulate(event.nbytes() for event in changes))
+    highest: int = max(accumulate(event.nbytes() for event in changes))
+    return highest
 
 
 def measure(steps: dict[str, Step], device: torch.device, rounds: int) -> dict[str, list[float]]:
