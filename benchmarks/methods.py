@@ -14,22 +14,17 @@ weights and the optimizer's state are not among it. Six minutes.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import statistics
 import sys
-import time
-from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 
 import torch
+from rounds import Step, machine_of, measure, write_rows
 from torch.profiler import ProfilerActivity, profile
-from train_step import machine_of
 
 from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
-from fpl.files import write_atomic
 from fpl.methods.base import Clock
 from fpl.sweep.plan.drawn import DrawnImages, bare_method, drawn_batch
 from fpl.text import table
@@ -39,7 +34,6 @@ from fpl.train.step import take_step
 BASE = Path(__file__).parents[1] / "experiments" / "base"
 CPS = "CPS without CutMix"
 STEPS = 100
-Step = Callable[[], None]
 
 
 def configurations(crop: int, batch: int) -> dict[str, RunConfig]:
@@ -73,19 +67,6 @@ def make_step(config: RunConfig, device: torch.device) -> Step:
     return step
 
 
-def seconds(step: Step, device: torch.device) -> float:
-    """How long one step takes."""
-    if device.type == "cpu":
-        began = time.process_time()
-        step()
-        return time.process_time() - began
-    torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    step()
-    torch.cuda.synchronize(device)
-    return time.perf_counter() - began
-
-
 def extra_bytes(step: Step, device: torch.device) -> int:
     """The most memory that a step holds of what it allocates itself: activations and gradients, mainly."""
     step()  # the optimizer's state is there from here on
@@ -102,21 +83,6 @@ def extra_bytes(step: Step, device: torch.device) -> int:
     changes.sort(key=lambda event: event.start_ns())
     highest: int = max(accumulate(event.nbytes() for event in changes))
     return highest
-
-
-def measure(steps: dict[str, Step], device: torch.device, rounds: int) -> dict[str, list[float]]:
-    """Seconds of every method in every round, after one that does not count."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    names = list(steps)
-    for number in range(rounds + 1):
-        # Every other round goes backwards, so that whose turn it is decides nothing.
-        for name in names if number % 2 == 0 else reversed(names):
-            took = seconds(steps[name], device)
-            if number:
-                times[name].append(took)
-            print(f"\rround {number}/{rounds}  {name}: {took:.2f} s            ", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return times
 
 
 def main() -> None:
@@ -153,11 +119,7 @@ def main() -> None:
         )
     print(table([{key: value for key, value in row.items() if key != "machine"} for row in rows]))
     if options.csv:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_atomic(options.csv, text.getvalue().encode())
+        write_rows(options.csv, rows)
 
 
 if __name__ == "__main__":

@@ -13,27 +13,22 @@ rounds. On a CPU: one thread, seconds of the process, so that other programs do 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from rounds import Step, machine_of, measure, write_rows
 
 from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
 from fpl.data.augment import cutmix_masks
 from fpl.data.batches import Batch, Draw
-from fpl.files import write_atomic
 from fpl.losses.kernels import implementation
 from fpl.methods.base import Clock, Method
 from fpl.models import SegmentationNetwork, build_network
-from fpl.sweep.plan.capacity import processor_name
 from fpl.text import table
 from fpl.train.runtime import Workers, autocast, prepare_torch, select_device
 
@@ -49,7 +44,6 @@ CLASSES, WEIGHT, RATE = 21, 1.5, 1e-4
 CLOCK = Clock(0, 1)
 # What of a CPU's flags makes bf16 faster than float32; without, it is emulated.
 BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
-Step = Callable[[Batch], None]
 
 
 def make_config(crop: int, batch: int, train: dict[str, Any]) -> RunConfig:
@@ -100,7 +94,7 @@ def build(config: RunConfig, device: torch.device) -> Method:
     return method.to(memory_format=torch.channels_last) if config.train.channels_last else method
 
 
-def plain_step(config: RunConfig, device: torch.device) -> Step:
+def plain_step(config: RunConfig, drawn: Batch, device: torch.device) -> Step:
     """A step without anything of the suite but the networks."""
     networks = build(config, device).networks()
     decayed = [
@@ -109,9 +103,9 @@ def plain_step(config: RunConfig, device: torch.device) -> Step:
     groups = [{"params": decayed[0], "weight_decay": 1e-4}, {"params": decayed[1], "weight_decay": 0.0}]
     optimizer = torch.optim.SGD(groups, lr=RATE, momentum=0.9)
 
-    def step(batch: Batch) -> None:
+    def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        batch = batch.to(device)
+        batch = drawn.to(device)
         first, second = (draw.image for draw in batch.unlabeled)
         inside = cutmix_masks(0, batch.unlabeled[0].position, config.data.crop).to(device)[:, None]
         with torch.no_grad():
@@ -127,49 +121,20 @@ def plain_step(config: RunConfig, device: torch.device) -> Step:
     return step
 
 
-def suite_step(config: RunConfig, device: torch.device) -> Step:
+def suite_step(config: RunConfig, drawn: Batch, device: torch.device) -> Step:
     """A step as the training loop takes it between two logged ones."""
     method = build(config, device)
     optimizer = method.optimizers()["main"]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
-    def step(batch: Batch) -> None:
+    def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         with autocast(config.train, device):
-            losses = method.losses(batch.to(device), CLOCK)
+            losses = method.losses(drawn.to(device), CLOCK)
         losses.objectives["main"].backward(inputs=parameters)  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return step
-
-
-def seconds(step: Step, batch: Batch, device: torch.device) -> float:
-    """How long one step takes."""
-    if device.type == "cpu":
-        began = time.process_time()
-        step(batch)
-        return time.process_time() - began
-    torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    step(batch)
-    torch.cuda.synchronize(device)
-    return time.perf_counter() - began
-
-
-def measure(steps: dict[str, Step], batch: Batch, device: torch.device, rounds: int) -> dict[str, list[float]]:
-    """Seconds of every contestant in every round, after one that does not count."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    names = list(steps)
-    for number in range(rounds + 1):
-        # Each begins a round in its turn, and every other round goes backwards.
-        order = names[number % len(names) :] + names[: number % len(names)]
-        for name in order if number % 2 == 0 else reversed(order):
-            took = seconds(steps[name], batch, device)
-            if number:
-                times[name].append(took)
-            print(f"\rround {number}/{rounds}  {name}: {took:.2f} s          ", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return times
 
 
 def has_bf16(device: torch.device) -> bool:
@@ -179,13 +144,6 @@ def has_bf16(device: torch.device) -> bool:
     path = Path("/proc/cpuinfo")
     flags = next((line.split() for line in path.read_text().splitlines() if line.startswith("flags")), [])
     return bool(BF16_FLAGS & set(flags))
-
-
-def machine_of(device: torch.device) -> str:
-    """What the figures are of."""
-    if device.type == "cuda":
-        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
-    return f"{processor_name()}, 1 thread, torch {torch.__version__}"
 
 
 def mean_k(config: RunConfig, batch: Batch, device: torch.device) -> float:
@@ -230,9 +188,9 @@ def main() -> None:
     batch, hardware = draw_batch(options.crop, options.batch), has_bf16(device)
     kernel = implementation(torch.empty(1, 2, 1, device=device))
     print(f"{machine_of(device)}; bf16 in hardware: {'yes' if hardware else 'no'}", file=sys.stderr)
-    steps = {"plain": plain_step(configs["fpl"], device)}
-    steps |= {name: suite_step(config, device) for name, config in configs.items()}
-    times = measure(steps, batch, device, options.rounds)
+    steps = {"plain": plain_step(configs["fpl"], batch, device)}
+    steps |= {name: suite_step(config, batch, device) for name, config in configs.items()}
+    times = measure(steps, device, options.rounds)
     common = {
         "kernel": kernel.__name__.rpartition(".")[2] if kernel else "tensor",  # type: ignore[attr-defined]
         "mean_k": f"{mean_k(configs['fpl'], batch, device):.2f}",
@@ -242,11 +200,7 @@ def main() -> None:
     rows = make_rows(times, configs, hardware, common)
     print(table([{key: value for key, value in row.items() if key != "machine"} for row in rows]))
     if options.csv:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_atomic(options.csv, text.getvalue().encode())
+        write_rows(options.csv, rows)
 
 
 if __name__ == "__main__":

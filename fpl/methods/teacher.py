@@ -108,8 +108,8 @@ class TaughtMethod(Method):
         """Switch between training and evaluation; the teacher follows as its mode has it, held batch norms do not."""
         super().train(mode)
         self.ema.set_mode(self.teacher, mode)
-        for network in (self.network, self.teacher):
-            if self.held != "none":
+        if self.held != "none":
+            for network in (self.network, self.teacher):
                 hold_statistics(network if self.held == "all" else network.backbone)
         return self
 

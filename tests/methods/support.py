@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
@@ -22,6 +22,15 @@ def build(config: RunConfig) -> Method:
         return build_network(config.model, config.data.num_classes)
 
     return method_class(config.method)(config, network, Workers())
+
+
+def disturb(teacher: nn.Module) -> torch.Generator:
+    """Make a teacher no copy of its student any more; returns the generator that drew, for more."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in teacher.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
+    return generator
 
 
 def batch_for(config: RunConfig, draws: int) -> Batch:

@@ -22,7 +22,7 @@ from fpl.methods.cutmix_seg.method import CutMixSeg
 from fpl.methods.gates import gate
 from fpl.train.runtime import Workers
 from fpl.train.step import take_step
-from tests.methods.support import CLOCK, batch_for, build
+from tests.methods.support import CLOCK, batch_for, build, disturb
 
 CPU = torch.device("cpu")
 # Colours are changed in float32, and most of these tests compute in float64.
@@ -39,10 +39,7 @@ def sharpened(config: RunConfig) -> CutMixSeg:
     """A method in float64 whose teacher is no copy of the student any more, with larger logits."""
     method = build(config)
     assert isinstance(method, CutMixSeg)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in method.teacher.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
+    disturb(method.teacher)
     return method.double().train()
 
 

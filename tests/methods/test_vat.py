@@ -19,7 +19,7 @@ from fpl.methods.vat.method import Vat
 from fpl.methods.vat.perturbation import adaptive_radius, adversarial_direction, fixed_radius, unit
 from fpl.train.runtime import autocast
 from fpl.train.step import take_step
-from tests.methods.support import CLOCK, batch_for, build
+from tests.methods.support import CLOCK, batch_for, build, disturb
 
 CPU = torch.device("cpu")
 # Colours are changed in float32, and most of these tests compute in float64.
@@ -36,10 +36,8 @@ def made(config: RunConfig) -> Vat:
     """A method in float64 whose teacher is no copy of the student any more."""
     method = build(config)
     assert isinstance(method, Vat)
-    generator = torch.Generator().manual_seed(3)
+    generator = disturb(method.teacher)
     with torch.no_grad():
-        for parameter in method.teacher.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
         for part in (method.network, method.teacher):
             for buffer in part.buffers():
                 if buffer.is_floating_point():
@@ -68,7 +66,7 @@ def divided(change: Tensor) -> Tensor:
 
 def published(method: Vat, batch: Batch, noise: Tensor, weight: float, threshold: float) -> Tensor:
     """The loss of one step as the released training loop has it; the student is in train mode again afterwards."""
-    options = method.vat
+    options = method.options
     supervised = F.cross_entropy(enlarged(method.network, batch.image), batch.label, ignore_index=255)
     (draw,) = batch.unlabeled
     finder = method.network if options.direction == "student" else method.teacher

@@ -30,13 +30,13 @@ class CutMixSeg(GatedConsistency):
     """A student and its EMA teacher; the teacher is evaluated."""
 
     request = BatchRequest(draws=2)
+    options: CutMixSegOptions
 
     def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
         assert isinstance(config.method, CutMixSegOptions)
         options = config.method
         ema = Ema(options.ema_decay, options.ema_warm_up, options.ema_buffers, options.teacher_mode)
         super().__init__(config, build_network, workers, options, ema)
-        self.box_area = options.box_area
         # The pixel loss takes the mean of squared errors over the classes.
         summed = config.loss.kind == "mse" and options.class_sum
         self.terms_per_pixel = config.data.num_classes if summed else 1
@@ -63,6 +63,6 @@ class CutMixSeg(GatedConsistency):
         With u uniform in [0, 1] its height is a^u of the crop's, its width a^(1 - u), in whole pixels.
         """
         size = (draw.image.shape[-2], draw.image.shape[-1])
-        area = (self.box_area, self.box_area)
+        area = (self.options.box_area, self.options.box_area)
         masks = cutmix_masks(self.config.seed, draw.position, size, boxes=1, area=area)
         return send(masks, draw.image.device)

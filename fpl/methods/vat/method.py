@@ -36,13 +36,13 @@ class Vat(GatedConsistency):
     """
 
     request = BatchRequest(draws=1)
+    options: VatOptions
 
     def __init__(self, config: RunConfig, build_network: NetworkBuilder, workers: Workers) -> None:
         assert isinstance(config.method, VatOptions)
         options = config.method
         ema = Ema(options.ema_decay, buffers=True, mode="eval")
         super().__init__(config, build_network, workers, options, ema)
-        self.vat = options
 
     def losses(self, batch: Batch, clock: Clock) -> Losses:
         """Supervised loss of the student, and its consistency with the teacher on adversarial images."""
@@ -68,13 +68,15 @@ class Vat(GatedConsistency):
         Padding has a part in the direction, as released: its distance is summed over all pixels.
         """
         network, target = self.teacher, teacher
-        if self.vat.direction == "student":
+        if self.options.direction == "student":
             network, target = self.network, self._evaluated_logits(self.network, image)
         noise = global_normal(tuple(image.shape), image.device).to(image.dtype)
-        start = unit(noise) * self.vat.start_length(image.shape[-2], image.shape[-1])
+        start = unit(noise) * self.options.start_length(image.shape[-2], image.shape[-1])
         # In eval mode no statistics are gathered, and nothing is dropped.
         with evaluating(network):
             direction = adversarial_direction(
                 lambda perturbed: self.train_logits(network, perturbed), target, recoloured, start
             )
-        return direction * (adaptive_radius if self.vat.adaptive_radius else fixed_radius)(recoloured, self.vat.radius)
+        return direction * (adaptive_radius if self.options.adaptive_radius else fixed_radius)(
+            recoloured, self.options.radius
+        )
