@@ -8,7 +8,7 @@ ROWS ?= paper
 # Drawn sets hold the record of how they were drawn: a folder of the same name without one is not ours.
 DRAWN := synthetic_city synthetic_voc
 
-.PHONY: help setup test fuzz lint format reproduce evidence tables clean
+.PHONY: help setup test fuzz lint format docs reproduce evidence tables clean
 
 help:
 	@echo "make setup       virtual environment in $(VENV) with everything for development"
@@ -19,6 +19,7 @@ help:
 	@echo "make evidence    everything under results/ anew from this commit (PARTS='mini camvid camvid_systems benchmarks'): two hours"
 	@echo "make tables      print the tables of results/$(SCALE) without training anything"
 	@echo "make format      let ruff format the code"
+	@echo "make docs        the site of docs/ with its reference, into site/"
 	@echo "make clean       remove the environment, drawn data, tiny weights and the runs of scale mini"
 
 setup: $(VENV)/.installed
@@ -59,6 +60,9 @@ lint: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 reproduce: $(VENV)/.product
 	$(BIN)/fpl reproduce --scale "$(SCALE)" --rows "$(ROWS)" --data-root "$(DATA)"

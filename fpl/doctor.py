@@ -56,7 +56,7 @@ def _versions() -> Iterator[str]:
         try:
             yield f"+ {name} {importlib.metadata.version(name)}"
         except importlib.metadata.PackageNotFoundError:
-            yield f"- {name} is not installed (optional) -> pip install 'fpl[{extra}]'"
+            yield f"- {name} is not installed (optional) -> pip install 'fuzzy-positive-learning[{extra}]'"
 
 
 def _devices() -> Iterator[str]:

@@ -111,7 +111,7 @@ class TrainOptions(LoopOptions):
 @app.command()
 @grouped
 def train(
-    config: Annotated[Path, typer.Argument(help="TOML file of the run, for example experiments/base/camvid_fpl.toml.")],
+    config: Annotated[Path, typer.Argument(help="TOML file of the run, or the name of a recipe: camvid_fpl.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="loss.threshold=0.85 seed=1 ...")] = None,
     scale: Annotated[str | None, typer.Option(help="Sizes and steps from experiments/scale/NAME.toml.")] = None,
     *,
@@ -123,8 +123,9 @@ def train(
 ) -> None:
     """Train one run; the same command continues it after a kill, and answers at once when it is done."""
     from fpl.config.compose import load_config, without_effect
+    from fpl.config.shipped import experiment_file
 
-    run = load_config(config, scale=scale, overrides=overrides or [])
+    run = load_config(experiment_file(config), scale=scale, overrides=overrides or [])
     if MAIN:
         for note in without_effect(run, overrides or []):
             print(f"note: {note}", file=sys.stderr)

@@ -12,6 +12,7 @@ import typer
 from fpl.cli.data import DATA, SPLITS, DataRoot, Splits
 from fpl.cli.groups import LAST
 from fpl.config.defaults import MOST_THREADS, Rows
+from fpl.config.shipped import experiments_folder
 
 if TYPE_CHECKING:
     from fpl.config.campaign import Campaign
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from fpl.sweep.execution import Execution
     from fpl.sweep.places import Places
 
-EXPERIMENTS = Path("experiments")
+EXPERIMENTS = experiments_folder()
 
 Names = Annotated[
     list[str] | None,
@@ -52,7 +53,9 @@ Publish = Annotated[
 ]
 Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster (`auto` finds it).")]
 Local = Annotated[bool, typer.Option("--local", help="Without Ray, one run after the other.")]
-Experiments = Annotated[Path, typer.Option(help="Folder of tables, recipes and scales.")]
+Experiments = Annotated[
+    Path, typer.Option(help="Folder of tables, recipes and scales.", show_default="./experiments, or the package's")
+]
 
 # What a search may be told beside its file; None leaves what the file says.
 Sampler = Annotated[

@@ -8,13 +8,14 @@ import platform
 
 import torch
 
+import fpl
 from fpl.config.identity import ARITHMETIC
 from fpl.data.parallel import core_count
 from fpl.sweep.outcome import provenance
 from fpl.sweep.plan.capacity import instruction_sets
 from fpl.text import duration, timestamp
 
-PACKAGES = ("fpl", "torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic")
+PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic")
 
 
 def environment(command: str, seconds: float, trained: int, device: torch.device) -> str:
@@ -37,7 +38,9 @@ def environment(command: str, seconds: float, trained: int, device: torch.device
         "machine": f"{where['device']}, {core_count()} cores, {memory:.0f} GiB memory",
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "cpu instructions": f"{torch.backends.cpu.get_cpu_capability()}; {instruction_sets() or 'not listed'}",
-        "packages": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES),
+        "packages": ", ".join(
+            [f"fpl {fpl.__version__}", *(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)]
+        ),
     }
     if where["cuda"]:
         lines["cuda"] = where["cuda"]

@@ -259,7 +259,9 @@ def _tensorboard(folder: Path, wanted: bool) -> Iterator[OnMetrics]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise FplError(
-            "TensorBoard is not installed", where="--tensorboard", hint="pip install 'fpl[tensorboard]'"
+            "TensorBoard is not installed",
+            where="--tensorboard",
+            hint="pip install 'fuzzy-positive-learning[tensorboard]'",
         ) from None
     with contextlib.ExitStack() as opened:
         writers: list[SummaryWriter] = []

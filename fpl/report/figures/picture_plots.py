@@ -97,6 +97,38 @@ def paint_score_maps(figure: Figure, run: Pictures) -> None:
     place.tick_params(labelsize=SMALL)
 
 
+def paint_strip(figure: Figure, run: Pictures) -> None:
+    """The method in one line: an image, its maps of K at two steps, and what both losses do with its true classes.
+
+    Args:
+        figure: To fill; its size is set.
+        run: Of one image, with pictures of kinds `image`, `k`, `vanilla_score` and `fuzzy_score`.
+
+    Raises:
+        ValueError: The image lacks one of them.
+    """
+    import matplotlib
+    from matplotlib.colors import ListedColormap
+
+    kinds: dict[str, Any] = {"cmap": ListedColormap(K_COLORS), "vmin": 0.5, "vmax": 4.5}
+    scores: dict[str, Any] = {"cmap": matplotlib.colormaps["RdBu_r"].with_extremes(bad=GREY), "vmin": -1, "vmax": 1}
+    shown, steps = list(run.scores())[:1], run.stored_steps("k")
+    early, late = steps[0], steps[len(steps) // 2]
+    entries = [*zip(K_LABELS, K_COLORS, strict=True), ("true class pushed down", "#2166ac"), ("up", "#b2182b")]
+    titles = ["image", *(f"K, {run.when(step)}" for step in (early, late))]
+    titles += ["cross-entropy,\none pseudo-label", "FPL,\nK fuzzy positives"]
+    images = [run.get(name, "image") for name, *_ in shown]
+    page = _Page(figure, images, [""] * len(shown), titles, legend_height(entries))
+    for line, (name, _, vanilla, fuzzy), image in zip(page.lines, shown, images, strict=True):
+        _show(line[0], image, interpolation="auto")
+        for chart, step in zip(line[1:3], (early, late), strict=True):
+            k = run.get(name, "k", step)
+            _show(chart, None if k is None else np.minimum(k, 4), **kinds)
+        for chart, values in zip(line[3:], (vanilla, fuzzy), strict=True):
+            _show(chart, values.astype(np.float32), **scores)
+    page.legend(entries)
+
+
 def paint_segmentations(figure: Figure, runs: Sequence[Pictures]) -> None:
     """Figure A8: image, ground truth, segmentation of each run, and with two runs which of them errs where.
 

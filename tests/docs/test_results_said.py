@@ -1,4 +1,4 @@
-"""The pandas examples of the README run as they stand there, on the committed results."""
+"""What README and docs say of the committed results, and the examples of docs/pandas.md, run as they stand there."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import pytest
 import fpl
 from fpl.report.claims.check_claims import Verdict, count_text
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    text = (ROOT / "README.md").read_text().partition("## Results in pandas")[2]
+    text = (DOCS / "pandas.md").read_text()
     block = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert block
     monkeypatch.chdir(ROOT)
@@ -50,7 +51,7 @@ def test_frames_fit_together(names: dict[str, Any]) -> None:
 
 
 def test_claims_are_those_of_the_committed_results() -> None:
-    text = (ROOT / "README.md").read_text().partition("## The paper's figures")[2].partition("\n## ")[0]
+    text = (DOCS / "figures.md").read_text()
     head = re.search(r"^\| figure \| the paper says \| (.+) \|$", text, re.MULTILINE)
     assert head
     scales = [name.strip().lower() for name in head[1].split("|")]
@@ -70,7 +71,7 @@ def test_claims_are_those_of_the_committed_results() -> None:
 
 def test_searches_found_what_is_said_of_them() -> None:
     results = fpl.load_results(ROOT / "results" / "mini")
-    said = " ".join((ROOT / "README.md").read_text().partition("## Searching")[2].split())
+    said = " ".join((DOCS / "search.md").read_text().split())
     joint = results.search("joint")
     steps = int(joint["step"].max())
     taken, whole = int(joint["step"].sum()), steps * len(joint)
@@ -91,3 +92,25 @@ def test_searches_found_what_is_said_of_them() -> None:
     values = [[f"{row[key]:.2f}" for row in order] for key in ("loss.threshold", "score")]
     words = "the best T is {}, {} and {} at 1/32, 1/16 and 1/8 labeled images ({}, {} and {} %)"
     assert words.format(*values[0], *values[1]) in said
+
+
+def test_the_head_line_of_the_readme_is_that_of_the_tables() -> None:
+    said = (ROOT / "README.md").read_text()
+    tables = (ROOT / "results" / "mini" / "tables.md").read_text()
+    rows = re.findall(
+        r"^\| (FPL against .+?) \| (\d+) wins, (\d+) losses \(n = (\d+)\); (?:mean difference )?(\S+) points"
+        r"(?: of mIoU)? \((?:95 % interval )?(\S+) to (\S+)\) \|$",
+        said,
+        re.MULTILINE,
+    )
+    assert len(rows) == 3
+    for what, wins, losses, count, mean, low, high in rows:
+        line = next(line for line in tables.splitlines() if line.removeprefix("- ").startswith(what))
+        assert f": {wins} wins, {losses} losses, 0 ties (n = {count})" in line
+        assert f"mean difference {mean} points (95 % interval {low} to {high} over" in line
+    (runs,) = re.findall(r"scale mini: drawn scenes, (\d+) runs", said)
+    assert f"- {runs} of {runs} runs done" in tables
+    held, failed, formula = re.findall(r"checked \| (\d+) hold, (\d+) do not, (\d+) hold by their formula", said)[0]
+    assert f"At scale mini {held} found to hold, {failed} not, {formula} by their formula" in " ".join(
+        (DOCS / "figures.md").read_text().split()
+    ).replace("at scale mini", "At scale mini", 1)

@@ -1,4 +1,4 @@
-"""Numbers of the systems in README and docs/systems.md are those of results/camvid_systems and results/benchmarks."""
+"""Numbers of the systems in docs/ are those of results/camvid_systems and results/benchmarks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import fpl
 from fpl.config.compose import load_config
 from fpl.config.identity import recipe_digest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Label, recipe, best and last mIoU.
 CAMVID = re.findall(
-    r"^\| (.+?) \| `(camvid_\w+)` \| ([\d.]+) \| ([\d.]+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE
+    r"^\| (.+?) \| `(camvid_\w+)` \| ([\d.]+) \| ([\d.]+) \|$", (ROOT / "docs" / "camvid.md").read_text(), re.MULTILINE
 )
 # Method, seconds, ratio, its range, memory, ratio.
 COSTS = re.findall(

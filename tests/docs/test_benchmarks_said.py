@@ -1,4 +1,4 @@
-"""The README's numbers of time and memory are those of results/benchmarks."""
+"""Numbers of time and memory in docs/ are those of results/benchmarks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-ROOT = Path(__file__).parents[1]
-README = " ".join((ROOT / "README.md").read_text().split())
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SAID = " ".join(" ".join((DOCS / f"{name}.md").read_text().split()) for name in ("speed", "data", "search"))
 # What follows the shape in the table of the loss -> input, opponent, implementation.
 KINDS = {
     "": ("full", "vanilla", "cpu"),
@@ -21,7 +22,7 @@ LOSS_ROWS = [
     tuple(cell.strip() for cell in found)
     for found in re.findall(
         r"^\| (float32|bfloat16), (\S+x\d+)(?:: (.+?))? \|(.*?)\|(.*?)\|(.*?)\|.*\|$",
-        (ROOT / "README.md").read_text(),
+        (DOCS / "speed.md").read_text(),
         re.MULTILINE,
     )
 ]
@@ -57,8 +58,8 @@ def test_the_step_of_two_resnets() -> None:
     ratio = benchmark("train_step").set_index("step")["to_plain"]
     named = {"fpl": "FPL", "fpl + concatenate": "with `concatenate`", "fpl + channels_last": "with `channels_last`"}
     for step, words in named.items():
-        assert f"{words} {ratio[step]:.2f}" in README
-    assert f"takes {ratio['fpl + bf16']:.1f} times as long" in README
+        assert f"{words} {ratio[step]:.2f}" in SAID
+    assert f"takes {ratio['fpl + bf16']:.1f} times as long" in SAID
 
 
 @pytest.mark.parametrize(("scales", "name"), [("choice", "the six published"), ("uniform", "uniform in 0.5-2")])
@@ -66,12 +67,12 @@ def test_speed_of_loading(scales: str, name: str) -> None:
     frame = benchmark("loader").query("scales == @scales").set_index("way")
     speed, times = frame["images_per_second"], frame["times_b"]["d"]
     cached = f"**{speed['d']:.0f}** ({times:g} x PIL + v2)"
-    assert f"| {name} | {speed['a']:.1f} | {speed['b']:.1f} | {speed['c']:.1f} | {cached} |" in README
+    assert f"| {name} | {speed['a']:.1f} | {speed['b']:.1f} | {speed['c']:.1f} | {cached} |" in SAID
 
 
 @pytest.mark.parametrize("name", ["loss", "loss_memory", "train_step", "diagnostics", "loader", "search"])
 def test_the_commit_that_was_measured_is_said(name: str) -> None:
-    assert benchmark(name)["commit"].iloc[0] in README
+    assert benchmark(name)["commit"].iloc[0] in SAID
 
 
 def test_what_searches_found() -> None:
@@ -79,7 +80,7 @@ def test_what_searches_found() -> None:
     fresh = frame.groupby("sampler")["fresh_mean"].agg(["mean", "std", "size"])
     (own,) = frame[frame["sampler"].str.startswith("none")].to_dict("records")
     assert set(fresh.loc[["tpe", "random"], "size"]) == {3} and set(frame["trials"].dropna()) == {24}
-    assert f"winners reach {fresh['mean']['tpe']:.2f} % with TPE" in README
-    assert f"(standard deviation over the searches {fresh['std']['tpe']:.2f})" in README
-    assert f"{fresh['mean']['random']:.2f} % with random search ({fresh['std']['random']:.2f})" in README
-    assert f"setting {own['fresh_mean']:.2f} % (over its seeds {own['fresh_std']:.2f})" in README
+    assert f"winners reach {fresh['mean']['tpe']:.2f} % with TPE" in SAID
+    assert f"(standard deviation over the searches {fresh['std']['tpe']:.2f})" in SAID
+    assert f"{fresh['mean']['random']:.2f} % with random search ({fresh['std']['random']:.2f})" in SAID
+    assert f"setting {own['fresh_mean']:.2f} % (over its seeds {own['fresh_std']:.2f})" in SAID
