@@ -238,6 +238,11 @@ def get_spec(name: str) -> DatasetSpec:
     return SPECS[name]
 
 
+def has_background(dataset: str) -> bool:
+    """Whether class 0 of a data set is what its objects stand before; not so of street scenes or an unknown set."""
+    return dataset in SPECS and SPECS[dataset].class_names[0] == "background"
+
+
 def default_data_root() -> Path:
     """Data root when none is given: the environment variable FPL_DATA, else `data` in the current folder."""
     return Path(os.environ.get("FPL_DATA") or "data")

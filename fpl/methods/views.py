@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fpl.data.augment import FOR_CUTOUT, FOR_VIEW, channel_statistics, seeded
-from fpl.data.batches import Draw
+from fpl.data.batches import Draw, send
 
 NAMES = ("brightness", "contrast", "saturation", "hue")
 
@@ -24,7 +24,10 @@ class Colours(NamedTuple):
     """What is drawn for one view."""
 
     changes: tuple[tuple[str, float], ...]
-    """Changes in their order: "brightness", "contrast", "saturation" with a factor, "hue" with a shift in turns."""
+    """Changes in their order: "brightness", "contrast", "saturation" with a factor, "hue" with a shift in turns.
+
+    Where brightness is added, 1 less than its factor is what is added.
+    """
     grey: bool
     sigma: float | None
     """Of the blur, in pixels; None for none."""
@@ -36,6 +39,7 @@ class StrongView:
 
     Attributes:
         brightness: Factors of brightness are uniform in 1 - this .. 1 + this; 0..1.
+        brightness_added: Whether it is a shift of all colours instead, uniform in -this .. this, of colours in 0..1.
         contrast: The same of the distance to the image's mean grey.
         saturation: The same of the distance to each pixel's grey.
         hue: Shifts of the hue are uniform in -this .. this turns, 0..0.5.
@@ -55,6 +59,7 @@ class StrongView:
     blur: float = 0.0
     sigmas: tuple[float, float] = (0.1, 2.0)
     kernel: int = 13
+    brightness_added: bool = False
 
     def draw(self, generator: np.random.Generator) -> Colours:
         """Draw one view. The numbers drawn are as many whatever the chances are."""
@@ -100,7 +105,7 @@ class StrongView:
         from torchvision.transforms.v2 import functional as F
 
         adjust: dict[str, Callable[[Tensor, float], Tensor]] = {
-            "brightness": F.adjust_brightness,
+            "brightness": _shift if self.brightness_added else F.adjust_brightness,
             "contrast": F.adjust_contrast,
             "saturation": F.adjust_saturation,
             "hue": F.adjust_hue,
@@ -112,6 +117,26 @@ class StrongView:
         if colours.sigma is not None:
             image = F.gaussian_blur(image, [self.kernel, self.kernel], [colours.sigma, colours.sigma])
         return image
+
+
+# The jitter of PseudoSeg, of every image (`random_color_jitter`, `_PROB_OF_JITTER` of its released code).
+JITTER = StrongView(0.5, 0.5, 0.5, 0.25, jitter=1.0, grey=0.0, brightness_added=True)
+
+
+def strong_draw(draw: Draw, seed: int, cutout_side: float, view: StrongView = JITTER) -> Draw:
+    """A draw with other colours and one box cut out, whose pixels are valid no more; the box is of the mean colour.
+
+    Args:
+        draw: The weak view.
+        seed: Seed of the run.
+        cutout_side: Sides of the box in those of the crop, 0..1; 0 is none. Its middle is uniform over all pixels.
+        view: What changes colours.
+    """
+    image = view(draw.image, draw.valid, seed, draw.position).to(draw.image.dtype)
+    height, width = image.shape[-2:]
+    box = (round(cutout_side * height), round(cutout_side * width))
+    hole = send(cutout_masks(seed, draw.position, (height, width), box, clipped=True), image.device)
+    return replace(draw, image=image.masked_fill(hole.unsqueeze(1), 0.0), valid=draw.valid & ~hole)
 
 
 def cutout_masks(
@@ -163,6 +188,10 @@ def mix_draws(inside: Tensor, first: Draw, second: Draw) -> Draw:
         truth = mix(inside, first.truth, second.truth)
     image, valid = mix(inside, first.image, second.image), mix(inside, first.valid, second.valid)
     return replace(first, image=image, valid=valid, truth=truth)
+
+
+def _shift(image: Tensor, factor: float) -> Tensor:
+    return (image + (factor - 1)).clamp(0, 1)
 
 
 def _numbers(positions: Iterable[int] | Tensor) -> list[int]:

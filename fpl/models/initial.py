@@ -14,3 +14,9 @@ def initialize(convolution: nn.Conv2d, mode: Literal["fan_in", "fan_out"]) -> No
     """
     if not convolution.weight.is_meta:
         nn.init.kaiming_normal_(convolution.weight, mode=mode, nonlinearity="relu")
+
+
+def initialize_glorot(convolution: nn.Conv2d) -> None:
+    """Draw the weight of a convolution that nothing rectifies, in place: uniform (Glorot and Bengio 2010)."""
+    if not convolution.weight.is_meta:
+        nn.init.xavier_uniform_(convolution.weight)

@@ -188,3 +188,12 @@ def resize(tensor: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
     if tuple(tensor.shape[-2:]) == tuple(size):
         return tensor
     return F.interpolate(tensor, size=tuple(size), mode="bilinear", align_corners=True)
+
+
+def nearest(pixels: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
+    """Labels or masks [B, H, W] of any dtype at [B, *size] positions: at y the row floor(y * H / h), columns alike."""
+    if tuple(pixels.shape[-2:]) == tuple(size):
+        return pixels
+    # Not every device has an operator for the dtype; float32 holds labels of a byte as they are.
+    chosen = F.interpolate(pixels.unsqueeze(1).float(), size=tuple(size), mode="nearest")
+    return chosen.squeeze(1).to(pixels.dtype)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fpl.data.spec import IGNORE, SPECS, find_root, get_spec
+from fpl.data.spec import IGNORE, SPECS, find_root, get_spec, has_background
 from fpl.errors import FplError
 from tests.data.conftest import save, write_camvid
 
@@ -15,6 +15,11 @@ from tests.data.conftest import save, write_camvid
 def test_spec_is_consistent(spec) -> None:
     assert len(spec.class_names) == len(spec.palette) == len(set(spec.palette)) == spec.num_classes
     assert set(spec.label_values.values()) == {*range(spec.num_classes), IGNORE}
+
+
+def test_objects_stand_before_a_background_and_streets_do_not() -> None:
+    assert {name for name in SPECS if has_background(name)} == {"voc", "synthetic_voc"}
+    assert not has_background("somebody's own")
 
 
 def test_unknown_data_set_names_the_nearest_and_lists_all() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fpl.data.augment import MEAN, STD, cutmix_masks, seeded
 from fpl.data.batches import Draw
-from fpl.methods.views import Colours, StrongView, cutout_masks, mix, mix_draws
+from fpl.methods.views import JITTER, Colours, StrongView, cutout_masks, mix, mix_draws, strong_draw
 
 CUTMIX_SEG = StrongView(0.4, 0.4, 0.4, 0.1)
 EVERYTHING = StrongView(0.5, 0.4, 0.3, 0.25, jitter=1.0, grey=0.0, blur=1.0, sigmas=(0.8, 1.2), kernel=3)
@@ -38,8 +38,8 @@ def clip(value: float) -> float:
     return min(max(value, 0.0), 1.0)
 
 
-def changed(image: Pixels, name: str, amount: float) -> Pixels:
-    """By the definitions of PIL's ImageEnhance, and colorsys for the hue."""
+def changed(image: Pixels, name: str, amount: float, added: bool = False) -> Pixels:
+    """By the definitions of PIL's ImageEnhance, colorsys for the hue, and TensorFlow's for brightness that is added."""
     every = [pixel for row in image for pixel in row]
     mean = sum(grey_of(pixel) for pixel in every) / len(every)
 
@@ -47,6 +47,8 @@ def changed(image: Pixels, name: str, amount: float) -> Pixels:
         if name == "hue":
             hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
             return colorsys.hsv_to_rgb((hue + amount) % 1.0, saturation, value)
+        if name == "brightness" and added:
+            return tuple(clip(channel + amount - 1) for channel in pixel)
         base = {"brightness": 0.0, "contrast": mean, "saturation": grey_of(pixel)}[name]
         return tuple(clip(base + amount * (channel - base)) for channel in pixel)
 
@@ -74,11 +76,11 @@ def blurred(image: Pixels, sigma: float, kernel: int) -> Pixels:
     return [[tuple(value(y, x, channel) for channel in range(3)) for x in range(side)] for y in range(side)]
 
 
-def by_hand(image: Tensor, valid: Tensor, colours: Colours, kernel: int) -> Tensor:
+def by_hand(image: Tensor, valid: Tensor, colours: Colours, kernel: int, added: bool = False) -> Tensor:
     mean, deviation = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in (MEAN, STD))
     pixels: Pixels = [[tuple(p) for p in row] for row in (image.double() * deviation + mean).permute(1, 2, 0).tolist()]
     for name, amount in colours.changes:
-        pixels = changed(pixels, name, amount)
+        pixels = changed(pixels, name, amount, added)
     if colours.grey:
         pixels = [[(grey_of(pixel),) * 3 for pixel in row] for row in pixels]
     if colours.sigma is not None:
@@ -95,6 +97,8 @@ def by_hand(image: Tensor, valid: Tensor, colours: Colours, kernel: int) -> Tens
         StrongView(0.0, 0.0, 0.0, 0.5, jitter=1.0, grey=0.0),
         StrongView(0.0, 0.0, 0.0, 0.0, jitter=0.0, grey=1.0),
         StrongView(0.0, 0.0, 0.0, 0.0, jitter=0.0, grey=0.0, blur=1.0, sigmas=(0.5, 2.0), kernel=5),
+        StrongView(0.3, 0.0, 0.0, 0.0, jitter=1.0, grey=0.0, brightness_added=True),
+        JITTER,
         EVERYTHING,
     ],
 )
@@ -105,7 +109,8 @@ def test_views_are_those_by_hand(view: StrongView) -> None:
     assert found.dtype == torch.float32 and not torch.equal(found, image)
     for ours, weak, mask, position in zip(found, image, valid, positions, strict=True):
         colours = view.draw(seeded(5, 5, 1, position))
-        torch.testing.assert_close(ours.double(), by_hand(weak, mask, colours, view.kernel), rtol=0, atol=3e-5)
+        expected = by_hand(weak, mask, colours, view.kernel, view.brightness_added)
+        torch.testing.assert_close(ours.double(), expected, rtol=0, atol=3e-5)
     assert (found[:, :, -1] == 0).all()
 
 
@@ -224,3 +229,17 @@ def test_mix_takes_everything_alike() -> None:
     assert torch.equal(
         mix(inside, *logits)[~mix(inside, *logits).isnan()], logits[0][~inside.unsqueeze(1).expand(-1, 7, -1, -1)]
     )
+
+
+def test_a_strong_draw_cuts_a_box_out_of_image_and_valid_mask_alike() -> None:
+    image, valid = images(count=4, side=20)
+    positions = torch.tensor([3, 17, 18, 1000])
+    draw = Draw(image, valid, positions, positions, torch.full((4, 20, 20), 7, dtype=torch.uint8))
+    found, whole = strong_draw(draw, 5, 0.4), strong_draw(draw, 5, 0.0)
+    assert torch.equal(whole.image, JITTER(image, valid, 5, positions)) and torch.equal(whole.valid, valid)
+    hole = cutout_masks(5, positions, (20, 20), (8, 8), clipped=True)
+    assert bool(hole.flatten(1).any(1).all()) and len({int(mask.sum()) for mask in hole}) > 1
+    assert torch.equal(found.valid, valid & ~hole) and torch.equal(found.image, whole.image * ~hole.unsqueeze(1))
+    assert found.truth is draw.truth and torch.equal(draw.valid, images(count=4, side=20)[1])
+    one = strong_draw(Draw(image[1:2], valid[1:2], positions[1:2], positions[1:2]), 5, 0.4)
+    assert torch.equal(one.image, found.image[1:2]), "a slot's view does not depend on the others"

@@ -10,7 +10,7 @@ from torch import nn
 
 from fpl.config.sections import ModelConfig
 from fpl.models import SegmentationNetwork, build_network
-from fpl.models.network import resize
+from fpl.models.network import nearest, resize
 
 TINY = ModelConfig(backbone="tiny", pretrained="none", head_channels=32, low_level_channels=16)
 
@@ -174,3 +174,15 @@ def test_classify_enlarges_with_aligned_corners():
     assert torch.allclose(logits[..., 0, 0], small[..., 0, 0], atol=1e-6)
     assert torch.allclose(logits[..., -1, -1], small[..., -1, -1], atol=1e-6)
     assert resize(small, (4, 6)) is small
+
+
+@pytest.mark.parametrize("size", [(3, 5), (7, 9), (14, 4), (6, 13)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
+def test_nearest_takes_the_pixel_of_the_rounded_down_place(size, dtype):
+    pixels = torch.randint(0, 256, (2, 7, 9), generator=torch.Generator().manual_seed(0)).to(dtype)
+    found = nearest(pixels, size)
+    assert found.dtype == dtype and found.shape == (2, *size)
+    for row in range(size[0]):
+        for column in range(size[1]):
+            expected = pixels[:, row * 7 // size[0], column * 9 // size[1]]
+            assert torch.equal(found[:, row, column], expected)

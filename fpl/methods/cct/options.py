@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from fpl.config.method import MethodOptions
 from fpl.config.section import Fraction
-from fpl.data.spec import SPECS
+from fpl.data.spec import SPECS, has_background
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
@@ -130,7 +130,7 @@ class CctOptions(MethodOptions):
         if not any(self.counts[kind] for kind in GUIDED):
             foreground = None
         elif foreground is None:
-            foreground = "classes" if _has_background(config.data.dataset) else "random_subset"
+            foreground = "classes" if has_background(config.data.dataset) else "random_subset"
         return {"method": self.model_copy(update={"foreground": foreground})}
 
     def problems(self, config: RunConfig) -> list[str]:
@@ -146,15 +146,10 @@ class CctOptions(MethodOptions):
         """Also a foreground that is none."""
         found = super().warnings(config)
         dataset = config.data.dataset
-        if self.foreground == "classes" and not _has_background(dataset):
+        if self.foreground == "classes" and not has_background(dataset):
             first = SPECS[dataset].class_names[0] if dataset in SPECS else "no background"
             found.append(
                 f'method.foreground = "classes" on {dataset}: class 0 is {first}, so objects are all pixels but its '
                 'own; method.foreground = "random_subset" draws them'
             )
         return found
-
-
-def _has_background(dataset: str) -> bool:
-    """Whether class 0 of a data set is what its objects stand before."""
-    return dataset in SPECS and SPECS[dataset].class_names[0] == "background"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fpl.losses.checks import to_compute
-from fpl.models.network import resize
+from fpl.models.network import nearest, resize
 
 EIGHT_NEIGHBOURS = np.ones((3, 3), dtype=bool)
 # Rows and columns from a pixel to its neighbours, around it: every second one is above, below, left or right.
@@ -183,8 +183,7 @@ def _corner_table() -> NDArray[np.uint8]:
 
 def _keep(features: Tensor, kept: Tensor) -> Tensor:
     """Set features [B, C, h, w] to 0 but where a mask bool [B, H, W] is true at the nearest of its pixels."""
-    mask = F.interpolate(kept.unsqueeze(1).to(features.dtype), features.shape[-2:], mode="nearest")
-    return features * mask
+    return features * nearest(kept, features.shape[-2:]).unsqueeze(1)
 
 
 def _unit(vectors: Tensor) -> Tensor:
