@@ -1,0 +1,1 @@
+"""PseudoSeg: soft pseudo-labels fused from a decoder and refined class activation maps."""
