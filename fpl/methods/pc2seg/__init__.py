@@ -1,0 +1,1 @@
+"""PC2Seg: pixels that keep their prediction, and their place among features, under a strong view."""
