@@ -25,7 +25,7 @@ class Pc2SegOptions(MethodOptions):
     """PC2Seg (Zhong et al., ICCV 2021): consistency of pixels in label space, contrast of pixels in feature space.
 
     There is no public code. Its abstract names a pixel-level L2 loss between views, a pixel contrastive loss, and ways
-    of sampling negatives against their cost and against false ones; a loss of DeepLabV3+. Everything below that is not
+    of sampling negatives, against their cost and against false ones, with DeepLabV3+. Everything below that is not
     said to be its own is our reading: a choice of this suite, not a reproduction.
     """
 
