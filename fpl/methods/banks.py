@@ -31,7 +31,7 @@ class QueueBank(Bank):
 
     Attributes:
         features: float32 [capacity, D], in no order to rely on; 0 where there is none yet.
-        labels: int64 [capacity]; -1 where there is no feature yet.
+        labels: int64 [capacity]; -1 where there is no feature yet, or one that does not count.
     """
 
     features: Tensor
@@ -50,7 +50,7 @@ class QueueBank(Bank):
 
         Args:
             features: [n, D] of this worker; n is equal on all of them.
-            labels: int64 [n], 0 or more.
+            labels: int64 [n], 0 or more; -1 for a feature that takes a place and does not count.
             workers: All of them.
         """
         capacity = len(self.labels)

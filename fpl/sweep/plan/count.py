@@ -118,7 +118,8 @@ def _small_step(config: RunConfig) -> Step:
         batch = drawn_batch(config, method, 0)
         counter = Counter()
         with recorded(method) as passes, counter:
-            take_step(method, optimizers, batch, Clock(0, 2), config.train, CPU)
+            # Not the first step: a method may begin with labels alone.
+            take_step(method, optimizers, batch, Clock(1, 2), config.train, CPU)
         beside = counter.tally - _sum(method, passes, lambda item: item.shapes, _gone_both_ways)
     data, request = config.data, method.request
     images = data.labeled_batch * request.labeled_streams + data.unlabeled_batch * request.draws + source.reads

@@ -1,0 +1,1 @@
+"""Directional context-aware consistency (CAC)."""
