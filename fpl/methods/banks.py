@@ -54,7 +54,7 @@ class QueueBank(Bank):
             workers: All of them.
         """
         capacity = len(self.labels)
-        features = workers.concatenate(features.detach().float())[-capacity:]
+        features = workers.concatenate(features.detach().to(self.features.dtype))[-capacity:]
         labels = workers.concatenate(labels)[-capacity:]
         # The place to write at stays on the device: a GPU would be waited for.
         slots = (self.position + torch.arange(len(labels), device=labels.device)) % capacity
