@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 
 from fpl.losses.assignment import assign_sorted, positive_mask, sort_classes
 from fpl.losses.rules import Rules
-from fpl.methods.banks import EMPTY
 
 # Features of the bank in one block (released code).
 BLOCK = 8000
@@ -49,21 +48,22 @@ def log_negatives(
         temperature: Above 0.
         block: Features that are compared at once.
     """
+    # Its last column is what -1 stands for.
+    excluded = F.pad(excluded, (0, 1), value=True)
+    # Scaled here, numbers are fewer by far than similarities.
+    anchors = anchors / temperature
     parts = [
-        checkpoint(
-            _log_block, anchors, excluded, some, their, temperature, use_reentrant=False, preserve_rng_state=False
-        )
+        checkpoint(_log_block, anchors, excluded, some, their, use_reentrant=False, preserve_rng_state=False)
         for some, their in zip(torch.split(features.detach(), block), torch.split(labels, block), strict=True)
     ]
     return torch.stack(parts).logsumexp(0)
 
 
-def _log_block(anchors: Tensor, excluded: Tensor, features: Tensor, labels: Tensor, temperature: float) -> Tensor:
+def _log_block(anchors: Tensor, excluded: Tensor, features: Tensor, labels: Tensor) -> Tensor:
     # In bfloat16 a similarity over the temperature is off by 0.04.
     with torch.autocast(anchors.device.type, enabled=False):
-        similar = anchors @ features.to(anchors.dtype).T / temperature
-        out = excluded[:, labels.clamp_min(0)] | (labels == EMPTY)
-        return similar.masked_fill(out, NOTHING).logsumexp(1)
+        similar = anchors @ features.to(anchors.dtype).T
+        return similar.masked_fill(excluded[:, labels], NOTHING).logsumexp(1)
 
 
 def own_class(prediction: Tensor, classes: int) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fpl.data.augment import FOR_CHOICE, seeded
 from fpl.data.batches import Draw
 from fpl.methods.cac.options import CELL
 
@@ -46,6 +47,26 @@ def extents(valid: Tensor) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     for rows, columns in zip(valid.any(2).cpu().numpy(), valid.any(1).cpu().numpy(), strict=True):
         ends = [np.flatnonzero(line) if line.any() else np.arange(len(line)) for line in (rows, columns)]
         found.append(((int(ends[0][0]), int(ends[0][-1]) + 1), (int(ends[1][0]), int(ends[1][-1]) + 1)))
+    return found
+
+
+def draw_views(draw: Draw, size: tuple[int, int], least_overlap: float, *, flip: bool, seed: int) -> list[Views]:
+    """`place_views` for each image of a draw, by its position in the unlabeled stream.
+
+    Args:
+        draw: What the views of that height and width are cut from.
+        size: Height and width of a view.
+        least_overlap: This and `flip` are those of `place_views`.
+        flip: See there.
+        seed: Of the run.
+    """
+    whole = (draw.valid.shape[-2], draw.valid.shape[-1])
+    found = []
+    for (rows, columns), position in zip(extents(draw.valid), draw.position.tolist(), strict=True):
+        generator = seeded(seed, FOR_CHOICE, 0, position)
+        found.append(
+            place_views(rows, columns, whole, size, least_overlap=least_overlap, flip=flip, generator=generator)
+        )
     return found
 
 

@@ -25,7 +25,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fpl.config.schema import RunConfig
-from fpl.data.augment import FOR_CHOICE, seeded
 from fpl.data.batches import Batch, BatchRequest, Draw
 from fpl.losses import PixelTerm
 from fpl.losses.checks import to_compute
@@ -37,16 +36,15 @@ from fpl.methods.cac.crops import (
     Overlap,
     Views,
     cut,
-    extents,
+    draw_views,
     middle_pixels,
     overlap,
-    place_views,
     transferred,
     upright,
     whole_cells,
 )
 from fpl.methods.cac.options import CELL, CacOptions
-from fpl.methods.cac.places import Places, Seen, places_of
+from fpl.methods.cac.places import Places, Seen, mean_loss, places_of
 from fpl.methods.optimizers import OptimizerSpec, Scheduled, make_optimizer
 from fpl.methods.views import StrongView
 
@@ -63,6 +61,7 @@ class Cac(Method):
         super().__init__(config, build_network, workers)
         assert isinstance(config.method, CacOptions)
         self.options = config.method
+        self.view_size = self.options.view_size(config.data.crop)
         self.request = BatchRequest(draws=1, crop_scale=self.options.crop_scale)
         channels, projected = self.network.classifier.in_channels, self.options.projection_channels
         self.projector = nn.Sequential(
@@ -88,14 +87,16 @@ class Cac(Method):
         if clock.progress < options.start:
             return self._from_labels(supervised)
         draw = batch.unlabeled[0]
-        views = self._views(draw)
+        views = draw_views(
+            draw, self.view_size, options.least_overlap, flip=self.config.data.flip, seed=self.config.seed
+        )
         first, second = (self._seen(draw, views, number) for number in range(2))
         self._remember(first, second)
         grid = (first.valid.shape[-2], first.valid.shape[-1])
         overlaps = [overlap(view, grid) for view in views]
         one = places_of(first, [shared.first for shared in overlaps])
         other = places_of(second, [shared.second for shared in overlaps])
-        (contrast_12, kept_12), (contrast_21, kept_21) = self._contrast(one, other), self._contrast(other, one)
+        contrast_12, contrast_21, kept_share = self._contrast(one, other)
         weighted = options.weight * (contrast_12 + contrast_21)
         terms = {"supervised": supervised, "contrast_12": contrast_12, "contrast_21": contrast_21}
         pixel_terms = {}
@@ -110,7 +111,7 @@ class Cac(Method):
             {"main": supervised + weighted},
             supervised=supervised,
             unsupervised=weighted,
-            terms={**terms, "kept_share": kept_12 + kept_21},
+            terms={**terms, "kept_share": kept_share},
             pixel_terms=pixel_terms,
         )
 
@@ -123,25 +124,9 @@ class Cac(Method):
         terms["kept_share"] = nothing
         return Losses({"main": supervised}, supervised=supervised, unsupervised=nothing, terms=terms)
 
-    def _views(self, draw: Draw) -> list[Views]:
-        """Two crops of each image, drawn for its position."""
-        whole = (draw.valid.shape[-2], draw.valid.shape[-1])
-        return [
-            place_views(
-                rows,
-                columns,
-                whole,
-                self.options.view_size(self.config.data.crop),
-                least_overlap=self.options.least_overlap,
-                flip=self.config.data.flip,
-                generator=seeded(self.config.seed, FOR_CHOICE, 0, position),
-            )
-            for (rows, columns), position in zip(extents(draw.valid), draw.position.tolist(), strict=True)
-        ]
-
     def _seen(self, draw: Draw, views: list[Views], number: int) -> Seen:
         """The pass over the first (0) or second (1) views. Their features are those of the classifier, pooled."""
-        view = cut(draw, views, number, self.options.view_size(self.config.data.crop))
+        view = cut(draw, views, number, self.view_size)
         if self.options.strong_colours:
             view = replace(view, image=COLOURS(view.image, view.valid, self.config.seed, view.position, number))
         found = self.network.details(view.image)
@@ -166,23 +151,29 @@ class Cac(Method):
         labels = [torch.where(seen.valid, seen.prediction, EMPTY) for seen in (first, second)]
         self.bank.push(features, torch.stack(labels, dim=1).flatten(), self.workers)
 
-    def _contrast(self, anchor: Places, other: Places) -> tuple[Tensor, Tensor]:
-        """L_12 with the first view as the anchor, and the share of the overlaps' places that learn, scalars."""
+    def _contrast(self, one: Places, other: Places) -> tuple[Tensor, Tensor, Tensor]:
+        """L_12, L_21, and the share of the overlaps' places that learn in either, scalars.
+
+        A place is an anchor in one of them alone, as its less sure view has it: it is compared once for both.
+        """
         options = self.options
-        with torch.no_grad():
-            # What is no number passes, so that the loss sees it.
-            surer = ~(other.confidence <= options.confidence_gate) & ~(anchor.confidence >= other.confidence)
-            kept = anchor.valid & surer
-        bank = (self.bank.features, self.bank.labels)
-        negatives = log_negatives(anchor.features, anchor.excluded, *bank, options.temperature)
-        losses = directional_contrast(anchor.features, other.features, negatives, options.temperature)
-        losses = torch.where(kept, losses, torch.zeros_like(losses))
-        if options.averaged_over == "overlap":
-            images = zip(*(torch.split(part, anchor.counts) for part in (losses, anchor.valid)), strict=True)
-            loss = torch.stack([divide(own.sum(), valid.sum()) for own, valid in images]).mean()
-        else:
-            loss = divide(losses.sum(), self.workers.average(kept.sum().to(losses.dtype)))
-        return loss, divide(kept.sum().to(losses.dtype), anchor.valid.sum())
+        # What is no number passes, so that the losses see it.
+        first_learns = ~(one.confidence >= other.confidence)
+        second_learns = ~(other.confidence >= one.confidence)
+        kept_12 = one.valid & first_learns & ~(other.confidence <= options.confidence_gate)
+        kept_21 = one.valid & second_learns & ~(one.confidence <= options.confidence_gate)
+        first = first_learns.unsqueeze(1)
+        anchors = torch.where(first, one.features, other.features)
+        positives = torch.where(first, other.features, one.features)
+        excluded = torch.where(first, one.excluded, other.excluded)
+        negatives = log_negatives(anchors, excluded, self.bank.features, self.bank.labels, options.temperature)
+        losses = directional_contrast(anchors, positives, negatives, options.temperature)
+        share = divide((kept_12 | kept_21).sum().to(losses.dtype), one.valid.sum())
+        by_image = options.averaged_over == "overlap"
+        contrast_12, contrast_21 = (
+            mean_loss(losses, kept, one, self.workers, by_image=by_image) for kept in (kept_12, kept_21)
+        )
+        return contrast_12, contrast_21, share
 
     def _consistency(self, student: Seen, teacher: Seen, overlaps: list[Overlap], *, back: bool) -> PixelTerm:
         """Our second reading of FPL+CAC: the pixel loss of places that the teacher is surer of, their mean.

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from fpl.losses.supervised import divide
+from fpl.methods.base import Workers
 from fpl.methods.cac.crops import positions_of
 
 
@@ -50,3 +53,20 @@ def places_of(seen: Seen, cells: Sequence[tuple[slice, slice]]) -> Places:
     confidence, valid = (positions_of(maps.unsqueeze(1), cells).squeeze(1) for maps in (seen.confidence, seen.valid))
     counts = [(rows.stop - rows.start) * (columns.stop - columns.start) for rows, columns in cells]
     return Places(features, confidence, excluded, valid, counts)
+
+
+def mean_loss(losses: Tensor, kept: Tensor, places: Places, workers: Workers, *, by_image: bool) -> Tensor:
+    """Sum of the losses [N] of some places over their number in the global batch; 0 over none.
+
+    Args:
+        losses: Of all places.
+        kept: bool [N], which of them count.
+        places: All of them.
+        workers: Those that share the batch, equally.
+        by_image: Divide by the number of all places of an image that show no padding, and take the mean of the images.
+    """
+    losses = torch.where(kept, losses, torch.zeros_like(losses))
+    if not by_image:
+        return divide(losses.sum(), workers.average(kept.sum().to(losses.dtype)))
+    images = zip(*(torch.split(part, places.counts) for part in (losses, places.valid)), strict=True)
+    return torch.stack([divide(own.sum(), valid.sum()) for own, valid in images]).mean()
