@@ -94,6 +94,8 @@ def test_start_up_loads_no_heavy_library(module: str) -> None:
 NAMESAKES = (
     *("model.network", "self.network", "network: Literal", "network = ", '": Variant(', "network: str"),
     *("SUPERVISED_KEYS", '"loss": (', 'terms={"supervised": supervised'),
+    # Lists of images that U2PL drew.
+    *('            "u2pl",', '("voc", "u2pl", key)'),
 )
 
 

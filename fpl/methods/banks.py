@@ -7,6 +7,8 @@ than the networks. All workers remember the same: each takes in the features of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
@@ -67,24 +69,28 @@ class ClassBank(Bank):
     """The last features of each class; the oldest of a class give way (U2PL's queues of negatives).
 
     Args:
-        classes: C.
-        capacity: Features per class.
+        capacities: Features of each class, C numbers of 1 or more.
         channels: Numbers of each, D.
 
     Attributes:
-        features: float16 [C, capacity, D].
-        counts: int64 [C], features that a class has, 0..capacity.
+        features: float16 [sum of the capacities, D], class by class.
+        counts: int64 [C], features that a class has, 0 to its capacity.
     """
 
     features: Tensor
     counts: Tensor
     positions: Tensor
+    starts: Tensor
 
-    def __init__(self, classes: int, capacity: int, channels: int) -> None:
+    def __init__(self, capacities: Sequence[int], channels: int) -> None:
         super().__init__()
-        self.register_buffer("features", torch.zeros(classes, capacity, channels, dtype=torch.float16))
-        self.register_buffer("counts", torch.zeros(classes, dtype=torch.int64))
-        self.register_buffer("positions", torch.zeros(classes, dtype=torch.int64))
+        self.capacities = tuple(capacities)
+        self.register_buffer("features", torch.zeros(sum(self.capacities), channels, dtype=torch.float16))
+        self.register_buffer("counts", torch.zeros(len(self.capacities), dtype=torch.int64))
+        self.register_buffer("positions", torch.zeros(len(self.capacities), dtype=torch.int64))
+        # Where the features of a class begin; no memory.
+        starts = torch.tensor(list(accumulate(self.capacities, initial=0))[:-1])
+        self.register_buffer("starts", starts, persistent=False)
 
     @torch.no_grad()
     def push(self, features: Tensor, member: Tensor, workers: Workers) -> None:
@@ -98,11 +104,10 @@ class ClassBank(Bank):
         features = workers.concatenate(features.detach().to(self.features.dtype))
         # Not every backend exchanges bool.
         member = workers.concatenate(member.to(torch.uint8)).bool()
-        capacity = self.features.shape[1]
-        for number in range(self.features.shape[0]):
+        for number, capacity in enumerate(self.capacities):
             chosen = features[member[:, number]][-capacity:]
             slots = (self.positions[number] + torch.arange(len(chosen), device=chosen.device)) % capacity
-            self.features[number, slots] = chosen
+            self.features[self.starts[number] + slots] = chosen
             self.positions[number] = (self.positions[number] + len(chosen)) % capacity
             self.counts[number] = (self.counts[number] + len(chosen)).clamp(max=capacity)
 
@@ -110,10 +115,10 @@ class ClassBank(Bank):
         """Features of the wanted classes, float32 [*wanted, k, D], drawn with replacement.
 
         Args:
-            wanted: Classes int64 [...], each with `counts` above 0; others give zeros.
+            wanted: Classes int64 [...]; a class that has none gives zeros.
             uniform: Numbers [*wanted, k] in [0, 1) that decide.
         """
         counts = self.counts[wanted].unsqueeze(-1)
         # A number next to 1 may round up to the count.
         slots = torch.minimum((uniform * counts).long(), (counts - 1).clamp_min(0))
-        return self.features[wanted.unsqueeze(-1), slots].float()
+        return self.features[self.starts[wanted].unsqueeze(-1) + slots].float()

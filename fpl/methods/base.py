@@ -208,14 +208,7 @@ class Method(nn.Module):
 
     def thin(self, pixels: Tensor) -> Tensor:
         """Labels, masks or images `[..., H, W]` at the positions of `train_logits`: the nearest pixel of each."""
-        stride = self.config.loss.stride
-        if stride == 1:
-            return pixels
-        for axis in (-2, -1):
-            size = pixels.shape[axis]
-            kept = torch.linspace(0, size - 1, -(-size // stride), device=pixels.device).round().long()
-            pixels = pixels.index_select(axis, kept)
-        return pixels
+        return nearest(pixels, self._thin_size(pixels))
 
     def kept_state(self) -> dict[str, Tensor]:
         """What the files of the best and the last weights hold: `state_dict` without the memory of a `Bank`."""
@@ -244,6 +237,18 @@ class Method(nn.Module):
         else:
             value, _ = cross_entropy(logits, label, groups=self.groups)
         return value
+
+
+def nearest(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Labels, masks or images `[..., H, W]` at `size` places that lie at equal distances from corner to corner.
+
+    `resize` enlarges from the same places; the nearest pixel of each is taken.
+    """
+    for axis, kept in zip((-2, -1), size, strict=True):
+        if kept != (side := pixels.shape[axis]):
+            places = torch.linspace(0, side - 1, kept, device=pixels.device).round().long()
+            pixels = pixels.index_select(axis, places)
+    return pixels
 
 
 def _pixel_loss(config: RunConfig) -> PixelLoss:

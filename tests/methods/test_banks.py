@@ -50,8 +50,9 @@ def test_queue_holds_the_last_ones(sizes: tuple[int, ...]) -> None:
 
 
 def test_queues_by_class_hold_the_last_ones_of_each() -> None:
-    generator, bank = torch.Generator().manual_seed(0), ClassBank(3, 5, 2)
-    expected: list[deque[list[float]]] = [deque(maxlen=5) for _ in range(3)]
+    generator, bank = torch.Generator().manual_seed(0), ClassBank((4, 7, 5), 2)
+    expected: list[deque[list[float]]] = [deque(maxlen=capacity) for capacity in (4, 7, 5)]
+    begin = (0, 4, 11)
     for size in (4, 6, 1, 30, 3):
         # Whole numbers, which float16 holds exactly; a feature may go to several classes, and to none.
         features = torch.randint(-99, 99, (size, 2), generator=generator).float()
@@ -60,8 +61,8 @@ def test_queues_by_class_hold_the_last_ones_of_each() -> None:
         for number, queue in enumerate(expected):
             queue.extend(features[member[:, number]].tolist())
             assert bank.counts[number].item() == len(queue)
-            assert sorted(bank.features[number, : len(queue)].tolist()) == sorted(queue)
-    assert bank.counts.tolist() == [0, 5, 5]
+            assert sorted(bank.features[begin[number] :][: len(queue)].tolist()) == sorted(queue)
+    assert bank.counts.tolist() == [0, 7, 5]
 
 
 def test_two_workers_remember_what_one_does() -> None:
@@ -80,7 +81,7 @@ def test_two_workers_remember_what_one_does() -> None:
     one.push(features, labels, Workers())
     other.push(features[3:], labels[3:], Share(1, 2))
     assert rows(one) == rows(other)
-    many, few = ClassBank(3, 5, 2), ClassBank(3, 5, 2)
+    many, few = ClassBank((5, 3, 4), 2), ClassBank((5, 3, 4), 2)
     many.push(features, member, Workers())
     few.push(features[:3], member[:3], Share(0, 2))
     for name, value in many.state_dict().items():
@@ -88,7 +89,7 @@ def test_two_workers_remember_what_one_does() -> None:
 
 
 def test_samples_are_uniform_over_what_a_class_has() -> None:
-    bank = ClassBank(3, 8, 1)
+    bank = ClassBank((6, 9, 8), 1)
     bank.push(
         torch.arange(12.0).unsqueeze(1), torch.tensor([[False, True, False]] * 3 + [[False, False, True]] * 9), Two()
     )

@@ -1,0 +1,1 @@
+"""Semi-supervised segmentation using unreliable pseudo-labels (U2PL)."""
