@@ -153,7 +153,7 @@ class U2pl(TaughtMethod):
             clock: Where training stands.
         """
         reliable = lowest(entropy, 1.0 - self.options.unreliable * (1.0 - clock.progress), self.groups)
-        by_group = reliable.view(self.groups, -1).float()
+        by_group = reliable.view(self.groups, -1).to(entropy.dtype)
         # Of n pixels k are reliable: n / k times their mean, which is n^2 / k^2 times the sum over n.
         weight = (1.0 / by_group.mean(1, keepdim=True).square()) * by_group
         term: PixelTerm = self.pixel_loss(
