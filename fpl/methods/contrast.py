@@ -14,8 +14,9 @@ O(c) the rank of class c among them, y a label or a pseudo-label:
     negatives of c:  drawn from the queue of c, in which are the last pixels that are, as the teacher represents them,
                      labeled, with y != c and O(c) < 3, or unlabeled and unreliable, with 3 <= O(c) < 20.
 
-Queues are of unit length, which is all that a cosine sees, in half precision, which changes it by less than 1 / 1000. They are a `Bank`: in checkpoints, so
-that a resumed run draws the same negatives, and not in the weights that are kept. All workers have the same ones.
+Queues are of unit length, which is all that a cosine sees, in half precision, which changes it by less than 1 / 1000.
+They are a `Bank`: in checkpoints, so that a resumed run draws the same negatives, and not in the weights that are kept.
+All workers have the same ones.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ its fuzzy positives, and nothing in this file changes.
 As in the released code, the teacher looks twice: in eval mode at the images, for pseudo-labels, and in train mode at
 labeled and mixed images together, for entropies, probabilities and representations; the student sees these together,
 too. Percentiles, lambda_u and the contrast are those of a group of images, as of one process there. Padding of
-unlabeled images counts. The box of CutMix has the released area, but a log-uniform aspect, as everywhere in this suite.
+unlabeled images counts. An auxiliary head, which learns from labels alone, sees their images alone. The box of CutMix
+has the released area, but a log-uniform aspect, as everywhere in this suite.
 """
 
 from __future__ import annotations
