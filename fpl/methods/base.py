@@ -178,7 +178,11 @@ class Method(nn.Module):
 
     def train_logits(self, network: SegmentationNetwork, image: Tensor) -> Tensor:
         """Logits `[B, C, h, w]` that the losses see: one per `loss.stride` pixels of each axis, corners aligned."""
-        return resize(to_compute(network.raw(image).logits), self._thin_size(image))
+        return self.enlarged(network.raw(image), image)
+
+    def enlarged(self, raw: Raw, image: Tensor) -> Tensor:
+        """The `train_logits` of a pass over images of this size."""
+        return resize(to_compute(raw.logits), self._thin_size(image))
 
     def labeled_loss(self, network: SegmentationNetwork, raw: Raw, label: Tensor) -> tuple[Tensor, Tensor]:
         """The `train_logits` of labeled images, and the supervised loss of all heads that the network has.

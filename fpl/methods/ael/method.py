@@ -5,30 +5,49 @@ two unlabeled images per slot, the second one chosen because it holds an unsure 
 of it and into the first; train on labels, and on the teacher's predictions of both the labeled and the mixed images.
 With `loss.kind = "fpl"` the pixel loss of the last two turns one pseudo-label into its fuzzy positives.
 
+With `[method.contrast]` a contrast of unreliable pixels is added (`fpl.methods.contrast`), as in U2PL on AEL: of
+labeled and mixed images, by the same teacher logits as the consistency. For it the teacher looks at the mixed images.
+
 Random choices are drawn for a group or a slot of the global batch, so they do not depend on the number of workers; what
 is remembered (`ael_bank`) is the same on all of them.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fpl.config.schema import RunConfig
 from fpl.data.augment import FOR_CHOICE, seeded
 from fpl.data.batches import Batch, BatchRequest, Draw, PasteRequest
 from fpl.losses import PixelTerm
+from fpl.losses.checks import to_compute
 from fpl.methods.ael.bank import ConfidenceBank, ImageBank
 from fpl.methods.ael.mix import box_mask, component_box, copy_paste, pixel_weights, random_box
 from fpl.methods.ael.options import AelOptions
 from fpl.methods.base import Clock, ImageSource, Losses, NetworkBuilder, Workers
+from fpl.methods.contrast import Contrast, Evidence
+from fpl.methods.optimizers import OptimizerSpec, Scheduled, make_optimizer
+from fpl.methods.reliability import pixel_entropy
 from fpl.methods.teacher import Ema, TaughtMethod
 from fpl.methods.views import mix, mix_draws
+from fpl.models import SegmentationNetwork
 from fpl.models.dropout import global_uniform
+from fpl.models.network import Raw, resize
 
 # Streams of random choices.
 PASTED, MIXED = 0, 1
+
+
+class _Look(NamedTuple):
+    """What a network computed of images."""
+
+    raw: Raw
+    fused: Tensor | None
+    """What representations are made of; None where no contrast asks."""
 
 
 class Ael(TaughtMethod):
@@ -45,6 +64,10 @@ class Ael(TaughtMethod):
         self.confidence_bank = ConfidenceBank(config.data.num_classes, options.confidence_momentum)
         self.image_bank = ImageBank(config.data.num_classes, options.bank_area)
         self.source: ImageSource | None = None
+        self.contrast: Contrast | None = None
+        if options.contrast is not None:
+            features = self.network.fused_channels
+            self.contrast = Contrast(options.contrast, features, config.data.num_classes, workers)
         paste = None
         if options.copy_paste:
             assert options.paste_partner is not None
@@ -56,36 +79,59 @@ class Ael(TaughtMethod):
         self.source = source
         self.image_bank.resize(source.count)
 
+    def optimizers(self) -> dict[str, Scheduled]:
+        """SGD over the student and, if there is a contrast, its head, which learns at the rate of heads."""
+        heads = [] if self.contrast is None else [self.contrast.head]
+        return {"main": make_optimizer(OptimizerSpec.of(self.config.optim), [*self.networks(), *heads])}
+
     def losses(self, batch: Batch, clock: Clock) -> Losses:
         """Supervised loss of the student, and its consistency with the teacher on labeled and on mixed images.
 
         The order of the forward passes is that of the released code: BatchNorm's running statistics depend on it.
         """
         image, label = self._paste(batch)
-        labeled, supervised = self.labeled_loss(self.network, self.network.raw(image), label)
+        contrasting = self.contrast is not None and clock.progress >= self.contrast.options.start
+        student = self._look(self.network, image, contrasting)
+        labeled, supervised = self.labeled_loss(self.network, student.raw, label)
         first = batch.unlabeled[0]
         second, wanted = self._choose(first)
         with torch.no_grad():
-            teacher_labeled = self.train_logits(self.teacher, image)
+            teacher = self._look(self.teacher, image, contrasting)
+            teacher_labeled = self.enlarged(teacher.raw, image)
             # Slot by slot, so that a worker's images are a contiguous share of the global batch.
             both = self.train_logits(self.teacher, torch.stack([first.image, second.image], dim=1).flatten(0, 1))
         mixed, teacher_mixed = self._mix(first, second, wanted, both)
-        student_mixed = self.train_logits(self.network, mixed.image)
+        student_of_mixed = self._look(self.network, mixed.image, contrasting)
+        student_mixed = self.enlarged(student_of_mixed.raw, image)
         # Before the consistency losses, which use the new values.
         self.confidence_bank.update(labeled, self.thin(label), self.groups, self.workers)
         terms = {
             "labeled": self._consistency(labeled, teacher_labeled, label.to(torch.uint8)),
             "mixed": self._consistency(student_mixed, teacher_mixed, mixed.truth),
         }
-        values = {name: self.pixel_loss.total([term]) for name, term in terms.items()}
-        weighted = self.options.weight * clock.ramp(self.options.ramp) * (values["labeled"] + values["mixed"])
+        values = {f"consistency_{name}": self.pixel_loss.total([term]) for name, term in terms.items()}
+        both_values = values["consistency_labeled"] + values["consistency_mixed"]
+        weighted = self.options.weight * clock.ramp(self.options.ramp) * both_values
+        if self.contrast is not None:
+            options, value = self.contrast.options, weighted.new_zeros(())
+            if contrasting:
+                looks = (student, student_of_mixed, teacher)
+                value = self._contrast(self.contrast, looks, self.thin(label), mixed, teacher_mixed, clock)
+            values["contrast"] = value
+            weighted = weighted + options.weight / options.divisor * value
         return Losses(
             {"main": supervised + weighted},
             supervised=supervised,
             unsupervised=weighted,
-            terms={"supervised": supervised, **{f"consistency_{name}": value for name, value in values.items()}},
+            terms={"supervised": supervised, **values},
             pixel_terms=terms,
         )
+
+    def after_step(self, clock: Clock) -> None:
+        """Move the teacher, and its head, towards the student's."""
+        super().after_step(clock)
+        if self.contrast is not None:
+            self.contrast.follow(self.ema, clock.step)
 
     def _paste(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Labeled images with pixels of the drawn classes of their partners, and the labels of both."""
@@ -170,3 +216,50 @@ class Ael(TaughtMethod):
             groups=self.groups,
         )
         return term
+
+    def _look(self, network: SegmentationNetwork, image: Tensor, contrasting: bool) -> _Look:
+        """A pass through one of the networks."""
+        if not contrasting:
+            return _Look(network.raw(image), None)
+        details = network.details(image)
+        return _Look(details.raw, details.fused)
+
+    def _contrast(
+        self,
+        contrast: Contrast,
+        looks: tuple[_Look, _Look, _Look],
+        label: Tensor,
+        mixed: Draw,
+        teacher_mixed: Tensor,
+        clock: Clock,
+    ) -> Tensor:
+        """The contrast of labeled and mixed images, a scalar.
+
+        Args:
+            contrast: The contrast.
+            looks: Of the student at labeled and at mixed images, of the teacher at labeled ones.
+            label: int64 [B_labeled, h, w] where the losses see them.
+            mixed: What is mixed.
+            teacher_mixed: Logits [B_unlabeled, C, h, w], mixed alike, which pseudo-labels and entropies are of.
+            clock: Where training stands.
+        """
+        student, student_of_mixed, teacher = looks
+        small = (teacher.raw.logits.shape[-2], teacher.raw.logits.shape[-1])
+        with torch.no_grad():
+            # For representations alone: probabilities are those that teach.
+            again = self._look(self.teacher, mixed.image, contrasting=True)
+            constants = self._represented(contrast.teacher_head, teacher, again)
+            logits = self.by_group(to_compute(teacher.raw.logits), resize(teacher_mixed, small))
+        seen = Evidence(
+            self._represented(contrast.head, student, student_of_mixed),
+            constants,
+            logits,
+            label,
+            teacher_mixed.max(1).indices,
+            pixel_entropy(teacher_mixed),
+        )
+        return contrast.loss(seen, self.groups, clock.progress)
+
+    def _represented(self, head: nn.Module, labeled: _Look, mixed: _Look) -> Tensor:
+        """Representations by group. The two kinds of images are normalised apart, as their passes are."""
+        return self.by_group(head(labeled.fused), head(mixed.fused))

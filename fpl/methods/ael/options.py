@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from fpl.config.contrast import ContrastOptions
 from fpl.config.gates import gate_warnings
 from fpl.config.method import MethodOptions
 from fpl.config.section import Fraction, Scale
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
 
 
+def _none(value: object) -> bool:
+    return value is None
+
+
 class AelOptions(MethodOptions):
     """Adaptive equalization learning: an EMA teacher, and more of what the student is unsure of.
 
@@ -30,6 +35,10 @@ class AelOptions(MethodOptions):
     # AEL's loader walks through its list two images at a time for every mixed one; CPS's reads each as the first of a
     # pair.
     epoch_images: ClassVar[int] = 2
+    examples: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {},
+        {"contrast.anchors": 8, "contrast.negatives": 4, "contrast.queue": 50, "contrast.channels": 8},
+    )
 
     name: Literal["ael"]
     # Unset keys below follow it: "paper" as the paper describes FPL+AEL, "released" as the released data code has it.
@@ -64,6 +73,9 @@ class AelOptions(MethodOptions):
     ema_decay: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.99
     ema_buffers: bool = False
     teacher_mode: Literal["train", "eval"] = "train"
+    # A contrast of unreliable pixels beside it, as in U2PL on AEL (branch with_AEL of U2PL's code: weight 0.1,
+    # divisor 8, start 0.1, falling = false). Unset, or with weight 0: none, as published, and no part of the identity.
+    contrast: Annotated[ContrastOptions | None, Field(exclude_if=_none)] = None
 
     @model_validator(mode="after")
     def _normalise(self) -> AelOptions:
@@ -75,6 +87,8 @@ class AelOptions(MethodOptions):
         if self.paste_scales[0] > self.paste_scales[1]:
             raise ValueError(f"paste_scales {list(self.paste_scales)} is not ordered from small to large")
         check_teacher(self.teacher_mode, self.ema_buffers)
+        if self.contrast is not None and not self.contrast.weight:
+            self._forget("contrast")
         return self
 
     def resolved(self, *, fpl: bool, dataset: str) -> AelOptions:
@@ -94,7 +108,7 @@ class AelOptions(MethodOptions):
     @property
     def label(self) -> str:
         """What captions call it."""
-        return "AEL"
+        return "AEL" if self.contrast is None else "AEL with a contrast of unreliable pixels"
 
     def adapted(self, config: RunConfig) -> Mapping[str, Any]:
         """Unset keys decided: this table's, the label of padding, and the convex weight's coefficient."""
@@ -108,11 +122,11 @@ class AelOptions(MethodOptions):
         return {"data": data, "loss": loss, "method": self.resolved(fpl=fpl, dataset=data.dataset)}
 
     def problems(self, config: RunConfig) -> list[str]:
-        """Classes and scales of copy-paste that do not fit the data."""
+        """Classes and scales of copy-paste, and ranks of the contrast, that do not fit the data."""
         classes = config.data.num_classes
+        found = [] if self.contrast is None else self.contrast.problems("method.contrast", config)
         if not self.copy_paste:
-            return []
-        found = []
+            return found
         outside = [number for number in self.paste_excluded if number >= classes]
         if outside:
             found.append(f"method.paste_excluded has {outside[0]}, but classes are 0 to {classes - 1}")
@@ -123,9 +137,9 @@ class AelOptions(MethodOptions):
         return found
 
     def warnings(self, config: RunConfig) -> list[str]:
-        """Also a gate that leaves FPL nothing to choose."""
-        gate = gate_warnings("method.confidence_gate", self.confidence_gate, config.loss)
-        return [*super().warnings(config), *gate]
+        """Also a gate that leaves FPL nothing to choose, and those of the contrast."""
+        found = super().warnings(config) + gate_warnings("method.confidence_gate", self.confidence_gate, config.loss)
+        return found if self.contrast is None else found + self.contrast.warnings("method.contrast")
 
     def data_warnings(self, histogram: NDArray[np.int64], class_names: Sequence[str], images: int) -> list[str]:
         """Labels without any class that may be pasted."""

@@ -27,7 +27,6 @@ from fpl.config.schema import RunConfig
 from fpl.data.augment import FOR_CHOICE, cutmix_masks, seeded
 from fpl.data.batches import Batch, BatchRequest, Draw, send
 from fpl.losses import PixelTerm
-from fpl.losses.checks import to_compute
 from fpl.methods.base import Clock, Losses, NetworkBuilder, Workers
 from fpl.methods.contrast import Contrast, Evidence
 from fpl.methods.optimizers import OptimizerSpec, Scheduled, make_optimizer
@@ -35,7 +34,7 @@ from fpl.methods.reliability import lowest, pixel_entropy
 from fpl.methods.teacher import Ema, TaughtMethod, evaluating
 from fpl.methods.u2pl.options import U2plOptions
 from fpl.methods.views import mix, mix_draws
-from fpl.models.network import Details, Raw, resize
+from fpl.models.network import Details, Raw
 
 # Stream of random choices.
 MIXED = 0
@@ -76,10 +75,10 @@ class U2pl(TaughtMethod):
         student = self.network.details(image)
         on_labels, on_mixed = self._apart(student.raw, batch)
         _, supervised = self.labeled_loss(self.network, on_labels, batch.label)
-        logits = self._enlarged(on_mixed, image)
+        logits = self.enlarged(on_mixed, image)
         with torch.no_grad():
             teacher = self.teacher.details(image)
-            entropy = pixel_entropy(self._enlarged(self._apart(teacher.raw, batch)[1], image))
+            entropy = pixel_entropy(self.enlarged(self._apart(teacher.raw, batch)[1], image))
 
         term = self._taught(logits, first_look, entropy, mixed.truth, clock)
         taught = self.pixel_loss.total([term])
@@ -185,7 +184,3 @@ class U2pl(TaughtMethod):
         sizes = [len(batch.image) // self.groups, len(batch.unlabeled[0].image) // self.groups] * self.groups
         parts = [torch.split(part, sizes) for part in raw]
         return Raw(*(torch.cat(part[::2]) for part in parts)), Raw(*(torch.cat(part[1::2]) for part in parts))
-
-    def _enlarged(self, raw: Raw, image: Tensor) -> Tensor:
-        """Logits where the losses see them in images of this size."""
-        return resize(to_compute(raw.logits), self._thin_size(image))
