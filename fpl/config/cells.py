@@ -185,7 +185,7 @@ class Resolver:
 
 def _concerns(tree: dict[str, Any], override: str) -> bool:
     """Whether a recipe has a use for an override: a key of another method says nothing about this one's rows."""
-    section, _, key = parse_override(override)[0].partition(".")
+    section, key, *_ = [*parse_override(override)[0].split("."), ""]
     name = tree.get("method", {}).get("name")
     return section != "method" or key in _keys_of(name) or key not in known_keys([section])
 

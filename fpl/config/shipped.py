@@ -44,5 +44,5 @@ def experiment_file(path: Path) -> Path:
         return recipe
     names = sorted(found.stem for found in base.glob("*.toml"))
     near = difflib.get_close_matches(path.stem, names, n=1, cutoff=0.5)
-    guess = f"did you mean {near[0]}? " if near else ""
-    raise FplError("cannot read it: there is no such file", where=str(path), hint=f"{guess}recipes: the files of {base}")
+    hint = (f"did you mean {near[0]}? " if near else "") + f"recipes: the files of {base}"
+    raise FplError("cannot read it: there is no such file", where=str(path), hint=hint)
