@@ -48,17 +48,17 @@ camvid() {
     on_camvid camvid 'table4.fpl_cps.t*' table1.cps.r50_1_16 'table2.fpl_cps_cutmix.r101_1_[18]*'
 }
 
-# What README's table shows: the cells that `experiments/base/camvid_*.toml` are, AEL's two left out.
+# What the table of docs/camvid.md shows: the cells that `experiments/base/camvid_*.toml` are, AEL's two left out.
 camvid_systems() {
-    on_camvid camvid_systems table2.{supervised,cps_cutmix,fpl_cps_cutmix,mt,cct,cutmix_seg,gct}.r101_1_8 \
-        table3.{vat,advsemseg}.n183
+    on_camvid camvid_systems table2.{supervised,cps_cutmix,fpl_cps_cutmix,mt,cct,cutmix_seg,gct,cac}.r101_1_8 \
+        table3.{vat,advsemseg,pseudoseg,pc2seg,u2pl}.n183 table1.u2pl.r101_1_8
 }
 
 on_camvid() { # PART CELLS...
     local part=$1
     shift
     fpl reproduce "$@" --scale camvid --data-root "$DATA" --out "$work/camvid" --publish "$made/$part"
-    # Pictures are CamVid's images, which are not ours to give away; the page would be of nine runs in 133.
+    # Pictures are CamVid's images, which are not ours to give away; the page would be of few runs.
     rm -rf "$made/$part/examples" "$made/$part/index.html" "$made/$part"/tables.*
     fpl figures --scale camvid --results "$made/$part"
 }
