@@ -5,19 +5,23 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 
 import fpl
 from fpl.config.sections import ModelConfig
+from fpl.config.weights import weights_file_names
 from fpl.data.parallel import core_count
-from fpl.data.spec import SPECS, find_root
+from fpl.data.spec import SPECS, find_root, has_data
 from fpl.errors import FplError
 from fpl.losses import kernels
 from fpl.models.pretrained import find_pretrained
+from fpl.sweep.places import Places
+from fpl.sweep.plan.needs import Needs, problem_text
 
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic", "pillow", "scipy")
 EXTRAS = {
@@ -27,7 +31,7 @@ EXTRAS = {
 }
 
 
-def print_doctor(data_root: Path, splits_root: Path, weights_dir: Path | None) -> None:
+def print_doctor(places: Places) -> None:
     """Print one line per fact; a line that needs action starts with `-` and ends with the action.
 
     Raises:
@@ -41,12 +45,21 @@ def print_doctor(data_root: Path, splits_root: Path, weights_dir: Path | None) -
         ("versions", _versions()),
         ("devices", _devices()),
         ("fuzzy positive loss", _losses()),
-        ("data", _data(data_root, splits_root)),
-        ("weights", _weights(weights_dir)),
+        ("data", _data(places)),
+        ("weights", _weights(places)),
     ):
         print(section)
         for line in lines:
-            print(f"  {line}")
+            print(_folded(line))
+
+
+def _folded(line: str) -> str:
+    """A line as wide as the terminal, its rest indented; whole where another program reads it."""
+    if not sys.stdout.isatty():
+        return f"  {line}"
+    width = shutil.get_terminal_size().columns
+    wrapper = textwrap.TextWrapper(width, "  ", " " * 6, break_long_words=False, break_on_hyphens=False)
+    return wrapper.fill(line)
 
 
 def _versions() -> Iterator[str]:
@@ -77,13 +90,18 @@ def _losses() -> Iterator[str]:
         yield f"{'+' if fused else '-'} {device}: {line}"
 
 
-def _data(data_root: Path, splits_root: Path) -> Iterator[str]:
+def _data(places: Places) -> Iterator[str]:
+    data_root, splits_root = places.data_root, places.splits_root
     for name, spec in SPECS.items():
+        if not has_data(name, data_root):
+            remedy = spec.remedy.format(folder=data_root / spec.folder, data_root=data_root)
+            yield f"- {name}: not in {data_root} -> {remedy}"
+            continue
         try:
             root = find_root(spec, data_root)
             counts = ", ".join(f"{len(spec.list_ids(root, part))} {part}" for part in ("train", "val"))
         except FplError as error:
-            yield f"- {name}: {error.what} -> {error.hint}"
+            yield f"- {name}: {problem_text(error)}"
             continue
         yield f"+ {name}: {counts} images in {root}"
         known = sorted(path.parent.relative_to(splits_root) for path in splits_root.glob(f"{name}/*/*/split.json"))
@@ -92,12 +110,16 @@ def _data(data_root: Path, splits_root: Path) -> Iterator[str]:
         yield f"+ splits in {splits_root}: {listed}" if known else f"- no split in {splits_root} -> {make}"
 
 
-def _weights(weights_dir: Path | None) -> Iterator[str]:
+def _weights(places: Places) -> Iterator[str]:
     for backbone in ("resnet50", "resnet101", "efficientnet_lite0"):
         model = ModelConfig.model_validate({"backbone": backbone, "pretrained": "imagenet"})
-        try:
-            path, sha256 = find_pretrained(model, weights_dir, download=False)
-        except FplError as error:
-            yield f"- {backbone}: {error.what} -> {error.hint}"
+        needs = Needs(places)
+        if problem := needs.weights(model):
+            yield f"- {backbone}: {problem}"
+        elif needs.to_download:
+            folder = places.weights_dir or places.data_root / "weights"
+            put = f"without network, put into {folder} one of {', '.join(weights_file_names(model))}"
+            yield f"- {backbone}: downloaded when the first run starts -> {put}"
         else:
+            path, sha256 = find_pretrained(model, places.weights_dir, download=False)
             yield f"+ {backbone}: {path} (SHA-256 {sha256[:16]})"

@@ -7,15 +7,18 @@ from pathlib import Path
 import pytest
 
 from fpl import doctor
+from fpl.config.sections import ModelConfig
 from fpl.errors import FplError
 from fpl.losses import kernels
 from fpl.losses.kernels import Found
+from fpl.sweep.places import Places
+from fpl.sweep.plan.needs import Needs
 
 
 def test_an_unknown_implementation_is_bad_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FPL_LOSS", "foo")
     with pytest.raises(FplError, match="FPL_LOSS is 'foo'; allowed: 'auto', 'tensor', 'cpu', 'triton'") as raised:
-        doctor.print_doctor(tmp_path, tmp_path, None)
+        doctor.print_doctor(Places(tmp_path, tmp_path, tmp_path))
     assert raised.value.exit_code == 2
 
 
@@ -27,3 +30,28 @@ def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch, chosen: st
     assert line.startswith("- cpu: ")
     assert line.endswith("no C++ compiler")
     assert ("FPL_LOSS is cpu" in line) == (chosen == "cpu")
+
+
+def test_weights_are_said_as_plans_say_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where training would download, neither asks for a file; where it cannot, both do."""
+    monkeypatch.delenv("FPL_WEIGHTS", raising=False)
+    model = ModelConfig.model_validate({"backbone": "resnet50", "pretrained": "imagenet"})
+    for offline in ("0", "1"):
+        monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+        places = Places(tmp_path, tmp_path, tmp_path)
+        needs = Needs(places)
+        problem = needs.weights(model)
+        doctor.print_doctor(places)
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if "resnet50:" in line]
+        assert (problem in line) if problem else ("downloaded when the first run starts" in line)
+        assert bool(problem) != bool(needs.to_download)
+
+
+def test_lines_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    folded = doctor._folded("- " + "word " * 60).splitlines()
+    assert len(folded) > 3 and max(map(len, folded)) <= 80
+    assert folded[0].startswith("  - ") and all(line.startswith("      w") for line in folded[1:])

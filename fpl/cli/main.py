@@ -15,7 +15,7 @@ import fpl
 from fpl.cli.data import DATA, DataRoot, data_app, interruptible
 from fpl.cli.figures import figures
 from fpl.cli.groups import grouped
-from fpl.cli.options import RunFolders
+from fpl.cli.options import Folders
 from fpl.cli.plan import plan
 from fpl.cli.report import report
 from fpl.cli.reproduce import reproduce
@@ -116,7 +116,7 @@ def train(
     scale: Annotated[str | None, typer.Option(help="Sizes and steps from experiments/scale/NAME.toml.")] = None,
     *,
     out: Out = RESULTS,
-    folders: RunFolders,
+    folders: Folders,
     device: Device = "auto",
     options: TrainOptions,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files below OUT.")] = False,
@@ -131,9 +131,8 @@ def train(
             print(f"note: {note}", file=sys.stderr)
     from fpl.report.results import print_run
     from fpl.sweep.local import run_local
-    from fpl.sweep.places import Places
 
-    places = Places(out, folders.data_root, folders.splits, folders.weights)
+    places = folders.places(out, [])
     with interruptible("the same command continues from the last checkpoint"):
         done = run_local(run, places, device=device, options=options, tensorboard=tensorboard)
     if MAIN:
@@ -229,8 +228,8 @@ def results(
 
 @app.command()
 @grouped
-def doctor(folders: RunFolders) -> None:
+def doctor(folders: Folders) -> None:
     """Say what this machine has (versions, devices, data, weights) and what to do about what it lacks."""
     from fpl.doctor import print_doctor
 
-    print_doctor(folders.data_root, folders.splits, folders.weights)
+    print_doctor(folders.places(RESULTS, []))

@@ -154,13 +154,6 @@ class Folders:
 
 
 @dataclass(frozen=True)
-class RunFolders(Folders):
-    """What a single run reads: weights are looked for where its file says, too."""
-
-    weights: Annotated[Path | None, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")] = None
-
-
-@dataclass(frozen=True)
 class Launch:
     """What is put over the scale's `[launch]`, under the names of `Execution`; None leaves it."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,11 +85,29 @@ def plan_console() -> Console:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table without its empty lines; the padding of its last column is of no use to anybody either."""
+    """Print a table without its empty lines; where it is wider than the terminal, a paragraph for each row instead."""
+    # Only a terminal folds: what goes into a file keeps its columns.
+    unbounded = console.options.update(width=10 * FILE_WIDTH)
+    if console.is_terminal and console.measure(table, options=unbounded).maximum > console.width:
+        for line in _paragraphs(table, console.width):
+            print(line)
+        return
     with console.capture() as capture:
         console.print(table)
+    # The padding of the last column is of no use to anybody either.
     lines = [line.rstrip() for line in capture.get().splitlines()]
     print("\n".join(line for line in lines if line))
+
+
+def _paragraphs(table: Table, width: int) -> Iterator[str]:
+    """Each row of a table as its first cell and, behind it, what the others are called and hold."""
+    columns = [
+        (str(column.header), [*column.cells, *([column.footer] if table.show_footer else [])])
+        for column in table.columns
+    ]
+    for row in zip(*(cells for _, cells in columns), strict=True):
+        said = [f"{name} {cell}" for (name, _), cell in zip(columns[1:], row[1:], strict=True) if str(cell)]
+        yield textwrap.fill(f"{row[0]}: {', '.join(said)}", width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def size_text(count: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -108,10 +109,13 @@ def scale_path(config_path: Path, scale: str) -> Path:
         if (candidate := folder / f"{scale}.toml").is_file():
             return candidate
     known = sorted(file.stem for folder in folders for file in visible(folder, "*.toml"))
+    nearest = next((folder for folder in folders if folder.is_dir()), folders[0])
+    near = difflib.get_close_matches(scale, known, n=1, cutoff=0.5)
+    guess = f"did you mean {near[0]}? " if near else ""
     raise FplError(
-        f"no scale {scale!r} above {config_path}",
+        f"no scale {scale!r} in {nearest}",
         where="--scale",
-        hint=f"known here: {', '.join(known) or 'none'}; or give the path of a TOML file",
+        hint=f"{guess}there are: {', '.join(known) or 'none'}; or give the path of a TOML file",
     )
 
 

@@ -7,6 +7,7 @@ import keyword
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 from rich.console import Console
@@ -59,7 +60,10 @@ def print_results(out: Path, query: str | None, columns: str | None, csv: Path |
         print(f"{len(chosen)} run{'s' if len(chosen) != 1 else ''} in {csv}")
         return
     console = _console()
-    console.print(_table(chosen))
+    fitting = _fitting(chosen, console)
+    console.print(_table(chosen[fitting], folded=console.is_terminal))
+    if hidden := [str(name) for name in chosen if name not in fitting]:
+        console.print(f"no room here for {', '.join(hidden)}: --columns, --csv or a wider terminal")
     console.print(f"{len(chosen)} of {len(results.runs)} runs in {out}; mIoU in percent")
     for warning in results.warnings():
         console.print(f"warning: {warning}")
@@ -70,7 +74,9 @@ def _columns(frame: pd.DataFrame, columns: str | None, *, everything: bool) -> l
         return list(frame.columns)
     if columns is None:
         measured = [name for name in METRICS if name.startswith("miou") and frame[name].notna().any()]
-        return [*(name for name in DEFAULT_COLUMNS if name in frame), *measured, "constant_miou", "train_seconds"]
+        # Ids say split and seed: what comes last is what a narrow terminal leaves out.
+        others = [name for name in DEFAULT_COLUMNS[1:] if name in frame]
+        return [DEFAULT_COLUMNS[0], *measured, *others, "constant_miou", "train_seconds"]
     wanted = [name.strip() for name in columns.split(",")]
     if unknown := [name for name in wanted if name not in frame]:
         guess = _near(frame, unknown[0])
@@ -119,10 +125,31 @@ def print_scores(
         write_atomic(csv, csv_bytes(frame))
 
 
-def _table(frame: pd.DataFrame) -> Table:
+def _fitting(frame: pd.DataFrame, console: Console) -> list[str]:
+    """The columns that fit into the terminal side by side with every cell whole, from the left; one at least."""
+    names = [str(name) for name in frame]
+    # Two blanks and a line for each, and the last line.
+    while len(names) > 1 and sum(_width(frame, name) + 3 for name in names) + 1 > console.width:
+        names.pop()
+    return names
+
+
+def _width(frame: pd.DataFrame, name: str) -> int:
+    """Letters of the longest cell or line of the header: names are broken before a dot or an underscore."""
+    return max(map(len, (*_header(name).split("\n"), *map(_cell, frame[name]))))
+
+
+def _header(name: str) -> str:
+    return re.sub(r"(?<=\w)(?=[._])", "\n", name)
+
+
+def _table(frame: pd.DataFrame, *, folded: bool = False) -> Table:
+    """A frame with its cells whole, since half a run id is none; `folded`: names of columns in several lines."""
     table = Table(header_style="bold")
     for name in frame.columns:
-        table.add_column(str(name), justify="right" if pd.api.types.is_numeric_dtype(frame[name]) else "left")
+        justify: Literal["left", "right"] = "right" if pd.api.types.is_numeric_dtype(frame[name]) else "left"
+        header = _header(str(name)) if folded else str(name)
+        table.add_column(header, justify=justify, no_wrap=True)
     for row in frame.itertuples(index=False):
         table.add_row(*(_cell(value) for value in row))
     return table

@@ -103,7 +103,7 @@ def test_refused_by_name_when_found_loaded_and_planned(tmp_path: Path, fault: st
             refuse()
         assert name in caught.value.what and caught.value.where == str(tmp_path / NAME)
     assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
-    planned = Needs(Places(tmp_path, tmp_path, tmp_path, tmp_path))._weights(TINY, (NAME,))
+    planned = Needs(Places(tmp_path, tmp_path, tmp_path, tmp_path)).weights(TINY)
     assert name in planned and words in planned and str(tmp_path / NAME) in planned
 
 

@@ -60,7 +60,7 @@ class Needs:
         data, model = config.data, config.model
         split = data.split
         found = [
-            self._once(("data", data.dataset), lambda: self._data(data.dataset)),
+            self._once(("data", data.dataset), lambda: self.data(data.dataset)),
             self._once(
                 ("split", data.dataset, *split.model_dump().items()),
                 lambda: self._split(config),
@@ -68,7 +68,7 @@ class Needs:
         ]
         if model.pretrained == "imagenet":
             names = weights_file_names(model)
-            found.append(self._once(("weights", names), lambda: self._weights(model, names)))
+            found.append(self._once(("weights", names), lambda: self.weights(model)))
         return [problem for problem in found if problem]
 
     def _once(self, key: tuple[object, ...], look: Callable[[], str]) -> str:
@@ -76,7 +76,8 @@ class Needs:
             self._known[key] = look()
         return self._known[key]
 
-    def _data(self, dataset: str) -> str:
+    def data(self, dataset: str) -> str:
+        """What is wrong with a data set, with the remedy; empty if it is there, or drawn when it is needed."""
         spec, place = get_spec(dataset), self.places.data_root
         if has_data(dataset, place) and not (spec.drawn and _is_outdated(find_root(spec, place))):
             return ""
@@ -102,7 +103,9 @@ class Needs:
             return problem_text(error)
         return ""
 
-    def _weights(self, model: ModelConfig, names: tuple[str, ...]) -> str:
+    def weights(self, model: ModelConfig) -> str:
+        """The same of a network's pretrained weights, which may be made or downloaded."""
+        names = weights_file_names(model)
         given = self.places.weights_dir or os.environ.get(WEIGHTS_VARIABLE)
         folder = Path(given).expanduser() if given else None
         if folder is not None and any((folder / name).is_file() for name in names):
