@@ -19,7 +19,9 @@ def csv_bytes(frame: pd.DataFrame, digits: int | None = None) -> bytes:
     """
     safe = frame.copy()
     for name in frame:
-        if not pd.api.types.is_numeric_dtype(frame[name]):
+        if isinstance(frame[name].dtype, pd.DatetimeTZDtype):
+            safe[name] = [None if pd.isna(time) else time.isoformat() for time in frame[name]]
+        elif not pd.api.types.is_numeric_dtype(frame[name]):
             safe[name] = frame[name].map(harmless)
     number = f"%.{digits}g" if digits else None
     made: str = safe.to_csv(index=False, float_format=number, lineterminator="\n")

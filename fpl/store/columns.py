@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from fpl.store.schema import (
     CHOICES,
@@ -18,8 +19,15 @@ from fpl.store.schema import (
     TRIALS,
 )
 
-# A unit, empty where there is none, and what the column is.
-Meaning = tuple[str, str]
+
+class Meaning(NamedTuple):
+    """What a column is, and its unit; the unit is empty where there is none."""
+
+    unit: str
+    what: str
+
+
+Table = Mapping[str, tuple[str, str]]
 
 TABLES: Mapping[str, str] = {
     RUNS: "One row a finished run. Its settings are dotted columns beside these (`loss.threshold`).",
@@ -35,21 +43,21 @@ TABLES: Mapping[str, str] = {
 _PROTOCOL_WORDS = {"sliding": "sliding windows", "whole": "whole images", "center": "center crops"}
 _CHOICE_WORDS = {"last": "after the last step", "best": "at the best validation, chosen on the same images"}
 _METRIC_WORDS = {"miou": "mean intersection over union of the classes", "pixel_accuracy": "share of right pixels"}
-_METRICS: dict[str, Meaning] = {
+_METRICS: Table = {
     f"{metric}_{protocol}_{choice}": ("%", f"{words}, {_PROTOCOL_WORDS[protocol]}, {_CHOICE_WORDS[choice]}")
     for metric, words in _METRIC_WORDS.items()
     for protocol in PROTOCOLS
     for choice in CHOICES
 }
-_RUN_ID: Meaning = ("", "run that it belongs to: the key into `runs`")
-_RECIPE: Meaning = ("", "what runs share that differ only in the hashes of their data")
-_STEP: Meaning = ("steps", "training steps taken")
-_DEVICE: Meaning = ("", "CPU or GPU model that it ran on")
-_THREADS: Meaning = ("threads", "CPU threads of torch")
-_VERSION: Meaning = ("", "version of this package")
+_RUN_ID = ("", "run that it belongs to: the key into `runs`")
+_RECIPE = ("", "what runs share that differ only in the hashes of their data")
+_STEP = ("steps", "training steps taken")
+_DEVICE = ("", "CPU or GPU model that it ran on")
+_THREADS = ("threads", "CPU threads of torch")
+_VERSION = ("", "version of this package")
 _CASES = "by case: the true class is the teacher's first choice, another fuzzy positive, none"
 
-COLUMNS: Mapping[str, Mapping[str, Meaning]] = {
+_TABLES: Mapping[str, Table] = {
     RUNS: {
         "run_id": ("", "name of the run: data, method, loss, backbone, split, seed and eight digits of its digest"),
         "digest": ("", "SHA-256 of the canonical configuration"),
@@ -202,4 +210,26 @@ COLUMNS: Mapping[str, Mapping[str, Meaning]] = {
         "started_at": ("UTC", "when it was proposed"),
         "updated_at": ("UTC", "when the row was written"),
     },
+}
+COLUMNS: Mapping[str, Mapping[str, Meaning]] = {
+    table: {name: Meaning(*meaning) for name, meaning in columns.items()} for table, columns in _TABLES.items()
+}
+# What frames have beside the columns of their table.
+DERIVED: Mapping[str, Meaning] = {
+    name: Meaning(*meaning)
+    for name, meaning in {
+        "recipe": _RECIPE,
+        "arithmetic": ("", "version of the arithmetic that made the run"),
+        "seed": ("", "of the run"),
+        "data.split.fraction": ("", "labeled share or number of images; sorted by size"),
+        "array": ("", "the picture as an array"),
+        "share": ("0 to 1", "steps taken of those of a whole trial"),
+        "miou": ("%", "validation mIoU, by the run's own protocol"),
+        "pixel_accuracy": ("%", "share of right validation pixels"),
+        "lr": ("", "learning rate"),
+        "loss": ("", "what is minimised"),
+        "supervised": ("", "supervised term, unweighted"),
+        "unsupervised": ("", "unsupervised term, unweighted"),
+        "mean_k": ("classes", "mean number K of fuzzy positives"),
+    }.items()
 }

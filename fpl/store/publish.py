@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from fpl.errors import FplError
 from fpl.files import write_atomic
+from fpl.store.frames import latest
 from fpl.store.read import Results, read_parts, read_table
 from fpl.store.schema import (
     CIRCUMSTANCES,
@@ -193,7 +194,7 @@ def difference(ours: pd.DataFrame, theirs: pd.DataFrame) -> Difference:
 
 def _latest(frame: pd.DataFrame) -> pd.DataFrame:
     """The run of each recipe that finished last: the one that tables show."""
-    return frame.sort_values(["finished_at", "run_id"]).drop_duplicates("recipe", keep="last")
+    return latest(frame).drop_duplicates("recipe", keep="last")
 
 
 def _metrics(both: pd.DataFrame, end: str) -> pd.DataFrame:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -15,9 +14,11 @@ from fpl.config.identity import ARITHMETIC, recipe_digest
 from fpl.config.layers import flatten
 from fpl.config.search import Parameter
 from fpl.errors import FplError
+from fpl.store.columns import COLUMNS, DERIVED
+from fpl.store.frames import config_frame, described, fractions, table_frame
 from fpl.store.parts import DamagedError, LeftOut, clean, files_of, open_part, read_part
 from fpl.store.pictures import decode
-from fpl.store.rows import misfit, read_object, read_space
+from fpl.store.rows import FRACTION, misfit, read_object, read_space
 from fpl.store.schema import (
     CLASSES,
     EXAMPLES,
@@ -54,12 +55,14 @@ class Results:
         raw = self._read(RUNS)
         config = [flatten(read_object(text)) for text in raw["config"]]
         # `schema` was the name of `arithmetic` before it covered that.
-        columns = _columns(config, raw.index).drop(columns="schema", errors="ignore")
+        columns = config_frame(config, raw.index).drop(columns="schema", errors="ignore")
+        if FRACTION in columns:
+            columns[FRACTION] = fractions(columns[FRACTION])
         recipe = pd.Series([recipe_digest(flat) for flat in config], index=raw.index, name="recipe", dtype="str")
         frame = pd.concat(
             [raw[["run_id", "digest"]], recipe, columns, raw.drop(columns=["run_id", "digest", "config"])], axis=1
         )
-        return frame.sort_values("run_id", ignore_index=True)
+        return described(frame.sort_values("run_id", ignore_index=True), COLUMNS[RUNS], DERIVED)
 
     @property
     def of_other_arithmetic(self) -> list[str]:
@@ -74,7 +77,7 @@ class Results:
         long = self._read(HISTORY)
         wide = long.pivot_table(index=["run_id", "step"], columns="metric", values="value", aggfunc="last")
         wide.columns.name = None
-        return wide.reset_index()
+        return described(wide.reset_index(), COLUMNS[HISTORY], DERIVED)
 
     @cached_property
     def classes(self) -> pd.DataFrame:
@@ -95,7 +98,7 @@ class Results:
         frame = self._read(EXAMPLES)
         pictures = zip(frame["kind"], frame["height"], frame["width"], frame["data"], strict=True)
         frame["array"] = pd.Series([decode(*picture) for picture in pictures], index=frame.index, dtype=object)
-        return frame.drop(columns=["height", "width", "data"])
+        return described(frame.drop(columns=["height", "width", "data"]), COLUMNS[EXAMPLES], DERIVED)
 
     @cached_property
     def failures(self) -> pd.DataFrame:
@@ -131,7 +134,8 @@ class Results:
         Raises:
             FplError: There is no such search here; the message lists those there are.
         """
-        return search_frame(self.studies, self.trials, name)
+        found = search_frame(self.studies, self.trials, name)
+        return described(found, COLUMNS[TRIALS], COLUMNS[STUDIES], DERIVED)
 
     def warnings(self) -> list[str]:
         """What a reader of these results should know before trusting them."""
@@ -182,22 +186,7 @@ class Results:
 
     def _read(self, table: str) -> pd.DataFrame:
         rows, self._left_out[table] = read_parts(self.folder, table)
-        frame: pd.DataFrame = rows.to_pandas()
-        for field in rows.schema:
-            # Of few values each, and so that frames can be grouped by them; statistics stay arrays.
-            if pa.types.is_list(field.type) and table != FUZZINESS:
-                frame[field.name] = pd.Series(map(hashable, rows[field.name].to_pylist()), frame.index, dtype=object)
-        return frame
-
-
-def _columns(rows: Sequence[Mapping[str, Any]], index: pd.Index) -> pd.DataFrame:
-    """Configurations as columns that can be filtered and grouped by: flags without holes of another type, tuples."""
-    frame = pd.DataFrame([{key: hashable(value) for key, value in row.items()} for row in rows], index=index)
-    for name in frame:
-        there = frame[name].dropna()
-        if len(there) and all(isinstance(value, bool) for value in there):
-            frame[name] = frame[name].astype("boolean")
-    return frame
+        return described(table_frame(rows, table), COLUMNS[table])
 
 
 def look_over(folder: Path, table: str) -> list[LeftOut]:
@@ -215,13 +204,6 @@ def look_over(folder: Path, table: str) -> list[LeftOut]:
         except DamagedError as error:
             found.append(LeftOut(table, path, str(error)))
     return found
-
-
-def hashable(value: Any) -> Any:
-    """Lists as tuples: frames are grouped by hashable values, and compared by them."""
-    if isinstance(value, list):
-        return tuple(map(hashable, value))
-    return tuple((key, hashable(item)) for key, item in value.items()) if isinstance(value, dict) else value
 
 
 def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:

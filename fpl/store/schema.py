@@ -39,6 +39,9 @@ KEYS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Columns that hold a time: ISO 8601 in the files, UTC in frames.
+TIMES = ("finished_at", "failed_at", "started_at", "updated_at")
+
 # Columns that say when, where and by what something was made. All others are its results: two runs are equal when
 # those are.
 CIRCUMSTANCES: dict[str, tuple[str, ...]] = {

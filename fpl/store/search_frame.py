@@ -10,6 +10,7 @@ import pandas as pd
 from fpl.config.layers import flatten
 from fpl.config.search import Parameter
 from fpl.errors import FplError
+from fpl.store.frames import TIME, fractions
 from fpl.store.rows import FRACTION, read_object, read_space
 
 # What a trial takes over from its study.
@@ -94,7 +95,15 @@ def _record(row: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, Any]:
 def _column(name: str, rows: Sequence[Mapping[str, Any]], parameters: list[Parameter] | None) -> pd.Series:
     values = [row.get(name) for row in rows]
     if parameters is None:
-        kinds = {"score": "float64", "cost": "float64", "score_std": "float64", "labeled_images": "Int64"}
+        if name == FRACTION:
+            return fractions(pd.Series(values))
+        kinds = {
+            "score": "float64",
+            "cost": "float64",
+            "score_std": "float64",
+            "labeled_images": "Int64",
+            "started_at": TIME,
+        }
         return pd.Series(values, dtype=kinds.get(name))
     return pd.Series(values, dtype=_dtype(parameters))
 

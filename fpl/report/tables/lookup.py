@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from fpl.store.frames import latest
 from fpl.store.read import Results
 
 Record = dict[Hashable, Any]
@@ -51,9 +52,7 @@ def look_up(results: Results | None) -> Lookup:
 @functools.lru_cache(maxsize=2)
 def _look_up(results: Results) -> Lookup:
     found = Lookup(noise=results.noise)
-    # ISO times in UTC sort as text; a run of an older version without one is older.
-    frame = results.runs.assign(finished_at=results.runs["finished_at"].fillna(""))
-    for record in frame.sort_values(["finished_at", "run_id"]).to_dict("records"):
+    for record in latest(results.runs).to_dict("records"):
         recipe = record["recipe"]
         if recipe in found.runs:
             found.replaced.setdefault(recipe, []).append(found.runs[recipe]["run_id"])

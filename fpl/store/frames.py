@@ -1,0 +1,98 @@
+"""From rows of the store to frames that can be filtered, grouped and sorted as their columns mean it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from fpl.store.columns import Meaning
+from fpl.store.schema import FUZZINESS, TIMES
+
+TIME = "datetime64[us, UTC]"
+
+
+class Dictionary(dict[str, Meaning]):
+    """Column -> unit and description, as `frame.attrs["columns"]`.
+
+    pandas copies `attrs` deeply for each frame that it makes of another: all of them share this one, so change a copy
+    (`dict(...)`).
+    """
+
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> Dictionary:
+        return self
+
+
+def described(frame: pd.DataFrame, *meanings: Mapping[str, Meaning]) -> pd.DataFrame:
+    """The frame with what is known of its columns in `attrs["columns"]`; of several meanings the first."""
+    known = {name: meaning for each in reversed(meanings) for name, meaning in each.items()}
+    frame.attrs["columns"] = Dictionary({name: known[name] for name in frame.columns if name in known})
+    return frame
+
+
+def table_frame(rows: pa.Table, table: str) -> pd.DataFrame:
+    """The rows of one table of the store: times in UTC, lists as tuples."""
+    frame: pd.DataFrame = rows.to_pandas()
+    for field in rows.schema:
+        # Of few values each, and so that frames can be grouped by them; statistics stay arrays.
+        if pa.types.is_list(field.type) and table != FUZZINESS:
+            frame[field.name] = pd.Series(map(hashable, rows[field.name].to_pylist()), frame.index, dtype=object)
+        elif field.name in TIMES:
+            # What is no time is not known.
+            frame[field.name] = pd.to_datetime(frame[field.name], utc=True, format="ISO8601", errors="coerce").astype(
+                TIME
+            )
+    return frame
+
+
+def config_frame(rows: Sequence[Mapping[str, Any]], index: pd.Index) -> pd.DataFrame:
+    """Flat configurations as columns: flags without holes of another type, tuples, fractions by their size."""
+    frame = pd.DataFrame([{key: hashable(value) for key, value in row.items()} for row in rows], index=index)
+    for name in frame:
+        there = frame[name].dropna()
+        if len(there) and all(isinstance(value, bool) for value in there):
+            frame[name] = frame[name].astype("boolean")
+    return frame
+
+
+def hashable(value: Any) -> Any:
+    """Lists as tuples: frames are grouped by hashable values, and compared by them."""
+    if isinstance(value, list):
+        return tuple(map(hashable, value))
+    return tuple((key, hashable(item)) for key, item in value.items()) if isinstance(value, dict) else value
+
+
+def fractions(values: pd.Series) -> pd.Series:
+    """Shares or counts of labeled images (`1/16`, `full`) as an ordered categorical, smallest first, as papers do."""
+    return values.astype(pd.CategoricalDtype(sorted(set(values.dropna()), key=_size), ordered=True))
+
+
+def _size(fraction: Any) -> tuple[bool, Fraction, str]:
+    try:
+        return False, Fraction(str(fraction)), ""
+    except (ValueError, ZeroDivisionError):
+        return True, Fraction(0), str(fraction)
+
+
+def latest(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs by when they were done, the newest last; one of an older version that does not say is older."""
+    return runs.sort_values(["finished_at", "run_id"], na_position="first")
+
+
+def in_order(sequences: Iterable[Sequence[str]]) -> list[str]:
+    """Names of several sequences in one order that each of them keeps; where they contradict, as they come."""
+    graph: dict[str, set[str]] = {}
+    for names in sequences:
+        for name in names:
+            graph.setdefault(name, set())
+        for before, name in pairwise(names):
+            graph[name].add(before)
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError:
+        return list(graph)
