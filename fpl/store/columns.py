@@ -214,6 +214,27 @@ _TABLES: Mapping[str, Table] = {
 COLUMNS: Mapping[str, Mapping[str, Meaning]] = {
     table: {name: Meaning(*meaning) for name, meaning in columns.items()} for table, columns in _TABLES.items()
 }
+# Of `Results.cells`, which is made of `runs` and the tables of `experiments/`.
+CELLS: Mapping[str, Meaning] = {
+    name: Meaning(*meaning)
+    for name, meaning in {
+        "scale": ("", "of its runs"),
+        "table": ("", "of the paper"),
+        "row": ("", "its key in the table"),
+        "column": ("", "its key in the table"),
+        "seed": ("", "of the run; null for a cell that is not run"),
+        "role": ("", "of the row: cited, baseline, proposed, ablation or control (this suite's)"),
+        "label": ("", "head of the row, as printed"),
+        "header": ("", "head of the column, as printed"),
+        "metric": ("", "what is printed: miou (%), seconds_per_epoch (s) or threshold (T)"),
+        "printed": ("that of the metric", "the paper's number; null for a dash or a row of this suite"),
+        "arrow_printed": ("that of the metric", "the paper's printed improvement"),
+        "ours": ("that of the metric", "that of the run, by the table's choice of weights"),
+        "run_id": _RUN_ID,
+        "recipe": _RECIPE,
+        "reason": ("", "why there is no run"),
+    }.items()
+}
 # What frames have beside the columns of their table.
 DERIVED: Mapping[str, Meaning] = {
     name: Meaning(*meaning)

@@ -13,9 +13,11 @@ import pyarrow as pa
 from fpl.config.identity import ARITHMETIC, recipe_digest
 from fpl.config.layers import flatten
 from fpl.config.search import Parameter
+from fpl.config.shipped import experiments_folder
 from fpl.errors import FplError
 from fpl.store.columns import COLUMNS, DERIVED
 from fpl.store.frames import config_frame, described, fractions, table_frame
+from fpl.store.lookup import look_up
 from fpl.store.parts import DamagedError, LeftOut, clean, files_of, open_part, read_part
 from fpl.store.pictures import decode
 from fpl.store.rows import FRACTION, misfit, read_object, read_space
@@ -40,10 +42,12 @@ class Results:
 
     Args:
         folder: Folder that `fpl train --out` or a later command wrote.
+        experiments: Tables, recipes and scales that its cells are of; None: `./experiments`, or the package's.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, experiments: Path | None = None) -> None:
         self.folder = folder
+        self.experiments = experiments or experiments_folder()
         self._left_out: dict[str, list[LeftOut]] = {}
 
     @cached_property
@@ -70,6 +74,19 @@ class Results:
         frame = self.runs
         known = frame["arithmetic"] == ARITHMETIC if "arithmetic" in frame else pd.Series(False, index=frame.index)
         return list(frame.loc[~known, "run_id"])
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """One row per scale, table, row, column and seed: the paper's number, ours, and the run behind it.
+
+        See `fpl.store.cells.cells_frame`; `cells.merge(runs, on="run_id")` adds settings and metrics.
+
+        Raises:
+            FplError: No run here is of a cell, or a file of `experiments/` is broken.
+        """
+        from fpl.store.cells import cells_frame
+
+        return cells_frame(look_up(self), self.experiments, str(self.folder))
 
     @cached_property
     def history(self) -> pd.DataFrame:

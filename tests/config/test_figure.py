@@ -11,7 +11,7 @@ from fpl.config.figure import load_figures
 from fpl.errors import FplError
 from fpl.report.figures.kinds import check_options
 from fpl.report.figures.series import find_series
-from fpl.report.tables.lookup import Lookup
+from fpl.store.lookup import Lookup
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

@@ -10,7 +10,7 @@ from fpl.config.campaign import load_campaign
 from fpl.config.figure import About, Claim, Figure, Series, Shown
 from fpl.report.claims.check_claims import Verdict, check_claims
 from fpl.report.figures.series import make_source
-from fpl.report.tables.lookup import look_up
+from fpl.store.lookup import look_up
 from fpl.store.pictures import encode
 from fpl.store.write import write_table
 from tests.report.world import World

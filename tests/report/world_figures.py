@@ -8,7 +8,7 @@ from typing import Any
 
 from fpl.config.figure import Figure, load_figures
 from fpl.report.figures.series import Source, make_source
-from fpl.report.tables.lookup import look_up
+from fpl.store.lookup import look_up
 from fpl.store.write import write_table
 from tests.report.world import World
 

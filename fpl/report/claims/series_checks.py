@@ -24,9 +24,9 @@ from fpl.report.claims.measure import (
 from fpl.report.claims.pixel_checks import Side, Trend
 from fpl.report.figures.series import Found, Source
 from fpl.report.search.threshold_claim import falling
-from fpl.report.tables.grid import measure
 from fpl.report.tables.numbers import plural
 from fpl.report.tables.verdict import ENOUGH_SEEDS
+from fpl.store.cells import measure
 
 MIOU = "miou"
 SELECTIONS = {"best": "best of all validations", "last": "last weights"}

@@ -10,8 +10,8 @@ from fpl.config.figure import Figure
 from fpl.config.schema import RunConfig
 from fpl.report.figures.frames import POINTS
 from fpl.report.figures.series import Source
-from fpl.report.tables.lookup import number
 from fpl.report.tables.numbers import plural
+from fpl.store.lookup import number
 
 
 def caption(figure: Figure, source: Source, frame: pd.DataFrame) -> str:

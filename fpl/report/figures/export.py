@@ -20,9 +20,9 @@ from fpl.report.figures.kinds import Kind, Paint, check_options
 from fpl.report.figures.series import Source, command, make_source, missing
 from fpl.report.spreadsheet import csv_bytes
 from fpl.report.svg import SETTINGS, WIDTH
-from fpl.report.tables.lookup import look_up
 from fpl.report.tables.markdown import escape
 from fpl.report.tables.numbers import plural
+from fpl.store.lookup import look_up
 from fpl.store.read import Results
 
 FOLDER, CAPTIONS = "figures", "captions.md"

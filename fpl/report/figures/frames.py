@@ -14,7 +14,7 @@ from fpl.report.figures.series import Source
 from fpl.report.statistics import paired, sample_std
 from fpl.report.tables.entry import Entry
 from fpl.report.tables.grid import build_grid
-from fpl.report.tables.lookup import Record
+from fpl.store.lookup import Record
 
 # A curve has at most so many points: longer runs are averaged over equal parts of their training.
 POINTS = 100

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fpl.report.figures.series import Found, Source
-from fpl.report.tables.lookup import Record
+from fpl.store.lookup import Record
 from fpl.store.pictures import SCORES
 
 # Of maps of classes: no label.

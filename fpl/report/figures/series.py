@@ -15,7 +15,7 @@ from fpl.config.cells import Cell
 from fpl.config.experiment import Experiment
 from fpl.config.figure import Figure, Series
 from fpl.errors import FplError
-from fpl.report.tables.lookup import Lookup, Record
+from fpl.store.lookup import Lookup, Record
 from fpl.store.read import Results
 
 

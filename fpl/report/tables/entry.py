@@ -12,8 +12,8 @@ from fpl.config.cells import Cell
 from fpl.config.experiment import Column, Experiment, Row
 from fpl.config.layers import ScaleFile
 from fpl.report.statistics import Spread, sample_std
-from fpl.report.tables.lookup import Lookup, Record
 from fpl.report.tables.verdict import Verdict
+from fpl.store.lookup import Lookup, Record
 
 # What stands in a cell: ours (of all or some seeds), only the paper's number, or nothing.
 State = Literal["measured", "partial", "setting", "cited", "pending", "failed", "missing", "dash"]

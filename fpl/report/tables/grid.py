@@ -13,8 +13,9 @@ from fpl.errors import FplError
 from fpl.report.statistics import Spread, margin, paired, repetition, spread_within
 from fpl.report.tables import verdict
 from fpl.report.tables.entry import Entry, Grid, Line, Scale, State
-from fpl.report.tables.lookup import Lookup, Record, look_up, number
 from fpl.report.tables.verdict import Verdict
+from fpl.store.cells import measure, metric_column
+from fpl.store.lookup import Lookup, look_up, number
 from fpl.store.read import Results
 
 
@@ -54,26 +55,6 @@ def build_grid(campaign: Campaign, table: str, lookup: Lookup) -> Grid:
     seeds = tuple(sorted({config.seed for cell in cells for config in cell.configs}))
     spread = _over_seeds(cells, lookup)
     return Grid(experiment, scale, tuple(columns.values()), lines, seeds, repeated, spread, lookup, entries)
-
-
-def metric_column(cell: Cell) -> str:
-    """Column of `Results.runs` that a cell with configurations shows."""
-    selection = cell.experiment.table.selection
-    return f"miou_{cell.configs[0].eval.protocol}_{selection}"
-
-
-def measure(cell: Cell, record: Record) -> float | None:
-    """The cell's metric of one run; None where the run does not have it.
-
-    Seconds per epoch are the seconds of the training steps, validation left out, per pass over the unlabeled list. What
-    counts as a pass is what the released code of the method calls an epoch (`epoch_images`).
-    """
-    if cell.experiment.table.metric == "miou":
-        return number(record, metric_column(cell))
-    seconds, images = number(record, "train_seconds"), number(record, "unlabeled_images")
-    config = cell.configs[0]
-    seen = config.train.steps * config.data.unlabeled_batch * config.method.epoch_images
-    return seconds * images / seen if seconds is not None and images and seen else None
 
 
 def _entry(cell: Cell, lookup: Lookup, setting: float | None) -> Entry:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from fpl.config.experiment import Column
 from fpl.report.tables.entry import Entry, Grid, Scale
-from fpl.report.tables.lookup import Record, text
 from fpl.report.tables.verdict import ENOUGH_SEEDS, LEGEND, LEGEND_OF_THRESHOLDS
+from fpl.store.lookup import Record, text
 
 PROTOCOLS = {
     "sliding": "sliding-window protocol",

@@ -11,8 +11,8 @@ from fpl.config.cells import Cell, asked_for, own_row
 from fpl.config.defaults import CITED_HERE, Rows
 from fpl.report.tables.entry import Grid
 from fpl.report.tables.grid import build_grids
-from fpl.report.tables.lookup import look_up
 from fpl.report.tables.summary import Summary, summarize
+from fpl.store.lookup import look_up
 from fpl.store.read import Results
 
 

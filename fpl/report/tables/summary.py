@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fpl.report.tables.entry import Grid, Scale
 from fpl.report.tables.head_to_head import Duel, duels
-from fpl.report.tables.lookup import number
+from fpl.store.lookup import number
 from fpl.store.read import Results
 from fpl.text import duration
 

@@ -22,7 +22,7 @@ from fpl.report.claims.check_claims import (
     write_claims,
 )
 from fpl.report.figures.series import find_series, make_source
-from fpl.report.tables.lookup import look_up
+from fpl.store.lookup import look_up
 from tests.report.world_claims import RUN, make_figure
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"

@@ -14,12 +14,13 @@ from fpl.config.campaign import load_campaign
 from fpl.errors import FplError
 from fpl.report.statistics import SignTest, Spread
 from fpl.report.tables.entry import Entry, Grid
-from fpl.report.tables.grid import build_grids, measure
+from fpl.report.tables.grid import build_grids
 from fpl.report.tables.longform import longform
-from fpl.report.tables.lookup import Record
 from fpl.report.tables.numbers import show
 from fpl.report.tables.remarks import gaps, head, notes, warnings
 from fpl.report.tables.summary import summarize
+from fpl.store.cells import measure
+from fpl.store.lookup import Record
 from tests.report.world import BASE, SETTINGS, SPEED, World
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from fpl.store.frames import latest
-from fpl.store.read import Results
+
+if TYPE_CHECKING:
+    from fpl.store.read import Results
 
 Record = dict[Hashable, Any]
 

@@ -1,0 +1,118 @@
+"""The cells of the paper's tables as one pandas frame: the paper's number, and the runs of a store that measure it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fpl.config.campaign import BASE, TABLES
+from fpl.config.cells import Cell, Resolver
+from fpl.config.experiment import Experiment, load_experiments
+from fpl.config.layers import read_scale
+from fpl.errors import FplError
+from fpl.files import visible
+from fpl.store.columns import CELLS
+from fpl.store.frames import described, in_order
+from fpl.store.lookup import Lookup, Record, number
+
+# Whose values are in the paper's order, so that groups and pivots are.
+ORDERED = ("table", "row", "column")
+
+
+def metric_column(cell: Cell) -> str:
+    """Column of `Results.runs` that a cell with configurations shows."""
+    selection = cell.experiment.table.selection
+    return f"miou_{cell.configs[0].eval.protocol}_{selection}"
+
+
+def measure(cell: Cell, record: Record) -> float | None:
+    """The cell's metric of one run; None where the run does not have it.
+
+    Seconds per epoch are the seconds of the training steps, validation left out, per pass over the unlabeled list. What
+    counts as a pass is what the released code of the method calls an epoch (`epoch_images`).
+    """
+    if cell.experiment.table.metric == "miou":
+        return number(record, metric_column(cell))
+    seconds, images = number(record, "train_seconds"), number(record, "unlabeled_images")
+    config = cell.configs[0]
+    seen = config.train.steps * config.data.unlabeled_batch * config.method.epoch_images
+    return seconds * images / seen if seconds is not None and images and seen else None
+
+
+def cells_frame(lookup: Lookup, experiments: Path, where: str = "") -> pd.DataFrame:
+    """One row per scale, table, row, column and seed, in the paper's order.
+
+    A cell that is not run (cited, a dash in the paper, a setting) has one row without a seed; one whose run is missing
+    has one without `run_id`, and `reason`. Of the scales those are there that the store has a run of.
+
+    Args:
+        lookup: The runs.
+        experiments: `experiments/`, with `tables/`, `base/` and `scale/`.
+        where: The store, for errors.
+
+    Returns:
+        Columns as `fpl.store.columns.CELLS` describes them; `table`, `row` and `column` are ordered categoricals.
+
+    Raises:
+        FplError: No run is of a cell, or a file of `experiments` is broken.
+    """
+    tables = load_experiments(experiments / TABLES)
+    seeds = sorted({int(seed) for record in lookup.runs.values() if (seed := number(record, "seed")) is not None})
+    rows = [row for path in visible(experiments / "scale", "*.toml") for row in _of_scale(path, tables, seeds, lookup)]
+    if not rows:
+        hint = "`runs` has them all; runs with overrides, and those of `fpl train`, are of no table"
+        raise FplError(
+            f"none of {len(lookup.runs)} runs is of a cell of {experiments / TABLES}", where=where, hint=hint
+        )
+    frame = pd.DataFrame(rows, columns=list(CELLS)).astype({"seed": "Int64"})
+    names = {
+        "table": [table.name for table in tables],
+        "row": in_order([[row.key for row in table.rows] for table in tables]),
+        "column": in_order([[column.key for column in table.columns] for table in tables]),
+    }
+    for name in ORDERED:
+        frame[name] = pd.Categorical(frame[name], names[name], ordered=True)
+    for name in ("printed", "arrow_printed", "ours"):
+        frame[name] = frame[name].astype("float64")
+    return described(frame, CELLS)
+
+
+def _of_scale(path: Path, tables: Sequence[Experiment], seeds: Sequence[int], lookup: Lookup) -> list[dict[str, Any]]:
+    """The rows of one scale; none if the store has no run of it."""
+    scale = read_scale(path)
+    own = range(int(scale.shown.get("seeds", 1)))
+    resolver = Resolver(path.parent.parent / BASE, scale, sorted({*own, *seeds}))
+    rows = [
+        {"scale": scale.name, **row}
+        for table in tables
+        for cell in resolver.cells(table)
+        for row in _of_cell(cell, lookup, own)
+    ]
+    return rows if any("run_id" in row for row in rows) else []
+
+
+def _of_cell(cell: Cell, lookup: Lookup, wanted: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+    about = {
+        "table": cell.experiment.name,
+        "row": cell.row.key,
+        "column": cell.column.key,
+        "role": cell.row.role,
+        "label": cell.row.label,
+        "header": " ".join(filter(None, (cell.column.group, cell.column.header))),
+        "metric": cell.experiment.table.metric,
+        "printed": cell.printed,
+        "arrow_printed": cell.arrow,
+    }
+    if not cell.configs:
+        yield {**about, "reason": cell.why_not}
+    for config, recipe in zip(cell.configs, cell.recipes, strict=True):
+        record = lookup.runs.get(recipe)
+        if record is not None:
+            run = {"ours": measure(cell, record), "run_id": record["run_id"]}
+            yield {**about, "seed": config.seed, "recipe": recipe, **run}
+        elif config.seed in wanted:
+            reason = str(lookup.failures.get(recipe, "not yet run"))
+            yield {**about, "seed": config.seed, "recipe": recipe, "reason": reason}
