@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fpl.store.publish import Difference, difference, values
+from fpl.store.compare import Difference, difference, values
 from fpl.store.read import Results
 from fpl.store.schema import CIRCUMSTANCES, RUNS
 

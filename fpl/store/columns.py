@@ -249,8 +249,6 @@ DERIVED: Mapping[str, Meaning] = {
         "pixel_accuracy": ("%", "share of right validation pixels"),
         "lr": ("", "learning rate"),
         "loss": ("", "what is minimised"),
-        "supervised": ("", "supervised term, unweighted"),
-        "unsupervised": ("", "unsupervised term, unweighted"),
         "mean_k": ("classes", "mean number K of fuzzy positives"),
     }.items()
 }

@@ -85,8 +85,8 @@ def latest(runs: pd.DataFrame) -> pd.DataFrame:
 def in_order(sequences: Iterable[Sequence[str]]) -> list[str]:
     """Names of several sequences in one order: new ones beside their neighbours; where two contradict, the first holds.
 
-    >>> in_order([["mt", "cps", "fpl_cps"], ["cps", "half", "fpl_cps"], ["t085", "cps"]])
-    ['mt', 't085', 'cps', 'half', 'fpl_cps']
+    >>> in_order([["a", "c", "e"], ["c", "d", "e"], ["b", "c"]])
+    ['a', 'b', 'c', 'd', 'e']
     """
     order: list[str] = []
     for names in sequences:

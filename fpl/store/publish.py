@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fpl.errors import FplError
 from fpl.files import write_atomic
-from fpl.store.frames import latest
-from fpl.store.read import Results, read_parts, read_table
+from fpl.store.collect import read_parts, read_table
+from fpl.store.read import Results
 from fpl.store.schema import (
     CIRCUMSTANCES,
     CLASSES,
@@ -22,7 +21,6 @@ from fpl.store.schema import (
     FAILURES,
     FUZZINESS,
     HISTORY,
-    METRICS,
     NOISE,
     RUNS,
     STUDIES,
@@ -158,49 +156,3 @@ def _digests(tables: Tables, key: str) -> dict[str, str]:
             # The text of a float gives its last bit, and that of NaN equals itself.
             found.setdefault(name, hashlib.sha256()).update(f"{table} {row!r}\n".encode())
     return {name: digest.hexdigest() for name, digest in found.items()}
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Runs beside published ones of the same recipe.
-
-    Attributes:
-        both: How many there are.
-        differ: Those with another metric: the columns of both, `_ours` and `_theirs`.
-        points: The largest difference of an mIoU.
-        run_id: Whose it is.
-    """
-
-    both: int
-    differ: pd.DataFrame
-    points: float = 0.0
-    run_id: str = ""
-
-
-def difference(ours: pd.DataFrame, theirs: pd.DataFrame) -> Difference:
-    """Compare two frames of runs (`Results.runs`) to the last bit, recipe by recipe."""
-    both = _latest(ours).merge(_latest(theirs), on="recipe", suffixes=("_ours", "_theirs"))
-    if both.empty:
-        return Difference(0, both)
-    first, second = (_metrics(both, end) for end in ("_ours", "_theirs"))
-    equal = ((first == second) | (first.isna() & second.isna())).all(axis=1)
-    differ = both[~equal]
-    if differ.empty:
-        return Difference(len(both), differ)
-    points = (first - second)[[name for name in METRICS if name.startswith("miou")]].abs().max(axis=1).fillna(0.0)
-    worst = int(points.where(~equal, -1.0).to_numpy().argmax())
-    return Difference(len(both), differ, float(points.iloc[worst]), str(both["run_id_ours"].iloc[worst]))
-
-
-def _latest(frame: pd.DataFrame) -> pd.DataFrame:
-    """The run of each recipe that finished last: the one that tables show."""
-    return latest(frame).drop_duplicates("recipe", keep="last")
-
-
-def _metrics(both: pd.DataFrame, end: str) -> pd.DataFrame:
-    return pd.DataFrame({name: both[f"{name}{end}"] for name in METRICS}, index=both.index).astype("float64")
-
-
-def values(frame: pd.DataFrame, name: str) -> Sequence[str]:
-    """What stands in a column, each once, as text."""
-    return sorted(set(frame[name].dropna().astype(str))) if name in frame else []

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
-import pyarrow as pa
 
 from fpl.config.identity import ARITHMETIC, recipe_digest
 from fpl.config.layers import flatten
-from fpl.config.search import Parameter
 from fpl.config.shipped import experiments_folder
 from fpl.errors import FplError
+from fpl.store.collect import look_over, read_parts
 from fpl.store.columns import COLUMNS, DERIVED
 from fpl.store.frames import config_frame, described, fractions, table_frame
 from fpl.store.lookup import look_up
-from fpl.store.parts import DamagedError, LeftOut, clean, files_of, open_part, read_part
+from fpl.store.parts import DamagedError, LeftOut, files_of
 from fpl.store.pictures import decode
-from fpl.store.rows import FRACTION, misfit, read_object, read_space
+from fpl.store.rows import FRACTION, read_object, read_space
 from fpl.store.schema import (
     CLASSES,
     EXAMPLES,
@@ -35,6 +34,10 @@ from fpl.store.schema import (
     TRIALS,
 )
 from fpl.store.search_frame import final_metric, records, search_frame
+from fpl.store.trials import read_trials
+
+if TYPE_CHECKING:
+    from optuna import Study
 
 
 class Results:
@@ -154,6 +157,33 @@ class Results:
         found = search_frame(self.studies, self.trials, name)
         return described(found, COLUMNS[TRIALS], COLUMNS[STUDIES], DERIVED)
 
+    def study(self, name: str) -> Study:
+        """One study as Optuna's, in memory: for its charts, importances and proposals.
+
+        Args:
+            name: As in `studies`, or that of a search with one study.
+
+        Raises:
+            FplError: There is no such study here, or the search has several; the message lists them.
+        """
+        # Optuna takes a second to import.
+        from fpl.store.as_optuna import as_optuna
+
+        frame = self.studies
+        found = records(frame[(frame["study"] == name) | (frame["search"] == name)])
+        if len(found) != 1:
+            names = ", ".join(str(row["study"]) for row in found or records(frame))
+            what = f"search {name!r} has {len(found)} studies" if found else f"no study {name!r}"
+            raise FplError(what, where=str(self.folder), hint=f"there are: {names or 'none'}")
+        (row,) = found
+        return as_optuna(read_space(row["space"]), read_trials(self.folder, row["study"]), row["objectives"])
+
+    def compare(self, other: Results) -> pd.DataFrame:
+        """The runs beside those of another store, one row a recipe: columns as `fpl.store.compare.compared`."""
+        from fpl.store.compare import compared
+
+        return compared(self.runs, other.runs)
+
     def warnings(self) -> list[str]:
         """What a reader of these results should know before trusting them."""
         frame = self.runs
@@ -204,72 +234,6 @@ class Results:
     def _read(self, table: str) -> pd.DataFrame:
         rows, self._left_out[table] = read_parts(self.folder, table)
         return described(table_frame(rows, table), COLUMNS[table])
-
-
-def look_over(folder: Path, table: str) -> list[LeftOut]:
-    """Files of a table that cannot be used, as far as that shows without reading their rows."""
-    found = []
-    try:
-        paths = files_of(folder, table)
-    except DamagedError as error:
-        return [LeftOut(table, folder / table, str(error))]
-    for path in paths:
-        try:
-            open_part(path, table)
-        except FileNotFoundError:
-            continue  # gone meanwhile
-        except DamagedError as error:
-            found.append(LeftOut(table, path, str(error)))
-    return found
-
-
-def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:
-    """All rows of one table of a store that can be used, file by file in the order of their names, and what cannot."""
-    try:
-        paths = files_of(folder, table)
-    except DamagedError as error:
-        return SCHEMAS[table].empty_table(), [LeftOut(table, folder / table, str(error))]
-    parts, left_out = [], []
-    spaces = _spaces(folder) if table == TRIALS and paths else {}
-    for path in paths:
-        part, problems = read_part(path, table)
-        if spaces:
-            part, misfits = _fitting(part, spaces)
-            problems += misfits
-        parts.append(part)
-        left_out += [LeftOut(table, path, problem) for problem in problems]
-    whole = pa.concat_tables(parts) if parts else SCHEMAS[table].empty_table()
-    # All at once: it takes as long for one file as for a thousand.
-    return clean(whole), left_out
-
-
-def _spaces(folder: Path) -> dict[str, dict[str, Parameter]]:
-    """Parameters of each study, by key."""
-    rows = read_parts(folder, STUDIES)[0].select(["study", "space"]).to_pylist()
-    return {row["study"]: {parameter.key: parameter for parameter in read_space(row["space"])} for row in rows}
-
-
-def _fitting(trials: pa.Table, spaces: Mapping[str, Mapping[str, Parameter]]) -> tuple[pa.Table, list[str]]:
-    """Trials without those whose settings are none of their study's, and what is wrong with these."""
-    told, right = [], []
-    for row in trials.select(["study", "number", "params"]).to_pylist():
-        what = misfit(read_object(row["params"]), spaces[row["study"]]) if row["study"] in spaces else ""
-        right.append(not what)
-        if what:
-            told.append(f"trial {row['number']} of {row['study']}: {what}")
-    return trials.filter(pa.array(right, pa.bool_())), told
-
-
-def read_table(folder: Path, table: str) -> pa.Table:
-    """All rows of one table of a store.
-
-    Raises:
-        FplError: Something of it cannot be used.
-    """
-    whole, left_out = read_parts(folder, table)
-    if left_out:
-        raise left_out[0].error()
-    return whole
 
 
 def load_results(folder: Path | str) -> Results:

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import pyarrow.compute as pc
 
+from fpl.store.collect import read_parts
 from fpl.store.parts import SUFFIX, read_part
-from fpl.store.read import read_parts
 from fpl.store.rows import read_object
 from fpl.store.schema import HISTORY, STUDIES, TRIALS
 from fpl.store.write import write_table

@@ -14,7 +14,8 @@ from fpl.config.figure import load_figures
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
-from fpl.store.publish import Published, difference, publish_runs
+from fpl.store.compare import difference
+from fpl.store.publish import Published, publish_runs
 from fpl.store.read import Results
 from fpl.store.schema import RUNS
 from fpl.store.write import failure_path, run_path, write_table

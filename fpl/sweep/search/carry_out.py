@@ -19,8 +19,8 @@ from fpl.config.search import Value
 from fpl.config.study import Study
 from fpl.errors import FplError
 from fpl.files import locked
+from fpl.store.collect import look_over
 from fpl.store.done import run_row
-from fpl.store.read import look_over
 from fpl.store.schema import STUDIES, TRIALS
 from fpl.store.trials import TrialRow, read_study, write_study, write_trial
 from fpl.store.write import run_path

@@ -1,0 +1,79 @@
+"""All rows of one table of a store, file by file, and what of it cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from fpl.config.search import Parameter
+from fpl.store.parts import DamagedError, LeftOut, clean, files_of, open_part, read_part
+from fpl.store.rows import misfit, read_object, read_space
+from fpl.store.schema import SCHEMAS, STUDIES, TRIALS
+
+
+def look_over(folder: Path, table: str) -> list[LeftOut]:
+    """Files of a table that cannot be used, as far as that shows without reading their rows."""
+    found = []
+    try:
+        paths = files_of(folder, table)
+    except DamagedError as error:
+        return [LeftOut(table, folder / table, str(error))]
+    for path in paths:
+        try:
+            open_part(path, table)
+        except FileNotFoundError:
+            continue  # gone meanwhile
+        except DamagedError as error:
+            found.append(LeftOut(table, path, str(error)))
+    return found
+
+
+def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:
+    """All rows of one table of a store that can be used, file by file in the order of their names, and what cannot."""
+    try:
+        paths = files_of(folder, table)
+    except DamagedError as error:
+        return SCHEMAS[table].empty_table(), [LeftOut(table, folder / table, str(error))]
+    parts, left_out = [], []
+    spaces = _spaces(folder) if table == TRIALS and paths else {}
+    for path in paths:
+        part, problems = read_part(path, table)
+        if spaces:
+            part, misfits = _fitting(part, spaces)
+            problems += misfits
+        parts.append(part)
+        left_out += [LeftOut(table, path, problem) for problem in problems]
+    whole = pa.concat_tables(parts) if parts else SCHEMAS[table].empty_table()
+    # All at once: it takes as long for one file as for a thousand.
+    return clean(whole), left_out
+
+
+def _spaces(folder: Path) -> dict[str, dict[str, Parameter]]:
+    """Parameters of each study, by key."""
+    rows = read_parts(folder, STUDIES)[0].select(["study", "space"]).to_pylist()
+    return {row["study"]: {parameter.key: parameter for parameter in read_space(row["space"])} for row in rows}
+
+
+def _fitting(trials: pa.Table, spaces: Mapping[str, Mapping[str, Parameter]]) -> tuple[pa.Table, list[str]]:
+    """Trials without those whose settings are none of their study's, and what is wrong with these."""
+    told, right = [], []
+    for row in trials.select(["study", "number", "params"]).to_pylist():
+        what = misfit(read_object(row["params"]), spaces[row["study"]]) if row["study"] in spaces else ""
+        right.append(not what)
+        if what:
+            told.append(f"trial {row['number']} of {row['study']}: {what}")
+    return trials.filter(pa.array(right, pa.bool_())), told
+
+
+def read_table(folder: Path, table: str) -> pa.Table:
+    """All rows of one table of a store.
+
+    Raises:
+        FplError: Something of it cannot be used.
+    """
+    whole, left_out = read_parts(folder, table)
+    if left_out:
+        raise left_out[0].error()
+    return whole
