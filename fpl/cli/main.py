@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 import fpl
+from fpl.cli.cell import show
 from fpl.cli.data import DATA, DataRoot, data_app, interruptible
 from fpl.cli.figures import figures
 from fpl.cli.groups import grouped
@@ -41,6 +42,7 @@ app.add_typer(splits_app, name="splits")
 app.command()(plan)
 app.command()(reproduce)
 app.command()(tables)
+app.command()(show)
 app.command()(figures)
 app.command()(report)
 app.command()(search)

@@ -122,6 +122,19 @@ class Resolver:
             for number, column in enumerate(experiment.columns)
         ]
 
+    def origins(self, cell: Cell) -> dict[str, str]:
+        """Where each setting of a cell's runs was set, by dotted key: file and line, or part of the table.
+
+        A setting that is not among them has its default, and so has one that its run cannot use.
+        """
+        overrides = self.overrides if chosen(cell, self.names) else ()
+        number = [column.key for column in cell.experiment.columns].index(cell.column.key)
+        tree, origins = self._tree(cell.experiment, cell.row, cell.column, number, overrides)
+        given, used = flatten(tree), flatten(cell.configs[0].model_dump(mode="json"))
+        return {
+            key: origin for key, origin in origins.items() if key in given and str(used.get(key)) == str(given[key])
+        }
+
     def _wanted(self, experiment: Experiment, row: Row) -> bool:
         return self.rows == "all" or not own_row(row) or asked_for(experiment, row, self.names)
 
@@ -180,6 +193,7 @@ class Resolver:
         # Last: half of the weight stays half of it where the weight is overridden.
         for key, factor in row.multiply.items():
             multiply(tree, key, factor)
+            origins[key] = f"{origins.get(key, 'default')}, times {factor:g} by `multiply` of row {row.key}"
         return tree, origins
 
 

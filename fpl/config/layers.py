@@ -123,11 +123,14 @@ def apply_scale(tree: Tree, scale: ScaleFile, origins: dict[str, str] | None = N
     """Put a scale over a recipe's tree, in place. Its conditions look at the recipe before the scale."""
     before = flatten(tree)
     merge(tree, scale.layer)
+    if origins is not None:
+        origins |= scale.origins
     for conditions, layer in scale.where:
         if all(before.get(key) in values for key, values in conditions.items()):
             merge(tree, layer)
-    if origins is not None:
-        origins |= scale.origins
+            if origins is not None:
+                case = " and ".join(f"{key} = {' or '.join(map(str, values))}" for key, values in conditions.items())
+                origins |= dict.fromkeys(flatten(layer), f"{scale.path}, where {case}")
 
 
 def apply_overrides(tree: Tree, overrides: Iterable[str], origins: dict[str, str] | None = None) -> None:

@@ -417,7 +417,7 @@ def test_a_bad_table_is_refused_with_its_file(folder: Path, old: str, new: str, 
         (
             'label = "Half"',
             'label = "Half"\nset.method.weight = -2.0',
-            "wide.half.few, `set` of row half",
+            "wide.half.few, `set` of row half, times 0.5 by `multiply` of row half",
             "method.weight = -1.0 is not allowed",
         ),
     ],

@@ -1,0 +1,43 @@
+"""`fpl show`: parse, call, print."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fpl.cli.options import EXPERIMENTS, Experiments, Scale, Seeds
+from fpl.errors import FplError
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="CELL", help="TABLE.ROW.COLUMN.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value of its runs.")] = None,
+    scale: Scale = "mini",
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results.", show_default="runs/SCALE, else results/SCALE")
+    ] = None,
+    seeds: Seeds = None,
+    experiments: Experiments = EXPERIMENTS,
+) -> None:
+    """Show one cell: its settings and where each comes from, the command that makes it, its runs and their logs."""
+    from fpl.config.campaign import BASE, load_campaign
+    from fpl.config.cells import Resolver
+    from fpl.report.cell import cell_lines
+    from fpl.store.read import has_results, load_results
+
+    campaign = load_campaign(experiments, scale, [name], seeds, "all", overrides or [])
+    cells = campaign.all_cells
+    if len(cells) > 1:
+        listed = ", ".join(cell.name for cell in cells[:8]) + (", ..." if len(cells) > 8 else "")
+        raise FplError(f"{name} is {len(cells)} cells", hint=f"name one, TABLE.ROW.COLUMN: {listed}")
+    usual = (Path(folder) / campaign.scale_name for folder in ("runs", "results"))
+    folder = results or next(filter(has_results, usual), None)
+    resolver = Resolver(experiments / BASE, campaign.scale, campaign.seeds, "all", overrides or [], [name])
+    origins = resolver.origins(cells[0]) if cells[0].configs else {}
+    given = [f"--seeds {seeds}"] if seeds else []
+    command = " ".join(["fpl reproduce", cells[0].name, *map(shlex.quote, overrides or []), "--scale", scale, *given])
+    store = load_results(folder) if folder is not None else None
+    print("\n".join(cell_lines(cells[0], origins, store, command)))
