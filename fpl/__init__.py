@@ -8,15 +8,20 @@ from fpl.errors import FplError
 
 if TYPE_CHECKING:
     from fpl.store.read import load_results
+    from fpl.train.model import load_model
 
 __version__ = "0.1.0"
-__all__ = ["FplError", "__version__", "load_results"]
+__all__ = ["FplError", "__version__", "load_model", "load_results"]
 
 
 def __getattr__(name: str) -> Any:
-    # pandas takes half a second to import: `fpl --help` and `import fpl.losses` do without it.
+    # pandas and torch take seconds to import: `fpl --help` does without them.
     if name == "load_results":
         from fpl.store.read import load_results
 
         return load_results
+    if name == "load_model":
+        from fpl.train.model import load_model
+
+        return load_model
     raise AttributeError(f"module 'fpl' has no attribute {name!r}")

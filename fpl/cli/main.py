@@ -24,6 +24,7 @@ from fpl.cli.search import search
 from fpl.cli.splits import splits_app
 from fpl.cli.tables import tables
 from fpl.config.defaults import DIAGNOSE_EVERY, MOST_THREADS
+from fpl.config.stores import LOCAL, STORES
 from fpl.data.parallel import core_count
 from fpl.errors import FplError, file_error, shortage
 from fpl.text import printable
@@ -48,11 +49,11 @@ app.command()(report)
 app.command()(search)
 
 Out = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
+Found = Annotated[Path | None, typer.Option("--out", help="Folder of results and checkpoints.", show_default=STORES)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of torch.", show_default="all cores")]
 Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: best (on validation) or last.")]
 
-RESULTS = Path("results/local")
 # Workers of one machine share its cores.
 THREADS = max(1, core_count() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 MAIN = os.environ.get("RANK", "0") == "0"
@@ -117,7 +118,7 @@ def train(
     overrides: Annotated[list[str] | None, typer.Argument(help="loss.threshold=0.85 seed=1 ...")] = None,
     scale: Annotated[str | None, typer.Option(help="Sizes and steps from experiments/scale/NAME.toml.")] = None,
     *,
-    out: Out = RESULTS,
+    out: Out = LOCAL,
     folders: Folders,
     device: Device = "auto",
     options: TrainOptions,
@@ -166,7 +167,7 @@ def pretrain(
 @app.command("eval")
 def evaluate(
     run: Annotated[str, typer.Argument(help="Run id, a unique beginning of one, or a weights file.")],
-    out: Out = RESULTS,
+    out: Found = None,
     data_root: DataRoot = DATA,
     choice: Choice = "best",
     protocol: Annotated[
@@ -198,7 +199,7 @@ def predict(
     run: Annotated[str, typer.Argument(help="Run id, a unique beginning of one, or a weights file.")],
     images: Annotated[Path, typer.Argument(help="Folder of images, or one image.")],
     to: Annotated[Path, typer.Argument(help="Folder for class maps and overlays.")],
-    out: Out = RESULTS,
+    out: Found = None,
     choice: Choice = "best",
     device: Device = "auto",
     threads: Threads = THREADS,
@@ -217,15 +218,16 @@ def predict(
 
 @app.command()
 def results(
-    out: Out = RESULTS,
+    out: Found = None,
     query: Annotated[str | None, typer.Option(help="pandas expression: \"`loss.kind` == 'fpl'\".")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns, separated by commas; 'all' for every one.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table there instead.")] = None,
 ) -> None:
     """Show the runs of a store as a table."""
     from fpl.report.results import print_results
+    from fpl.store.read import find_store
 
-    print_results(out, query, columns, csv)
+    print_results(out or find_store(), query, columns, csv)
 
 
 @app.command()
@@ -234,4 +236,4 @@ def doctor(folders: Folders) -> None:
     """Say what this machine has (versions, devices, data, weights) and what to do about what it lacks."""
     from fpl.doctor import print_doctor
 
-    print_doctor(folders.places(RESULTS, []))
+    print_doctor(folders.places(LOCAL, []))

@@ -18,7 +18,7 @@ from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
 from fpl.files import visible, write_atomic
 from fpl.train.progress import Progress
-from fpl.train.trained import Trained
+from fpl.train.trained import Trained, reduced
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 # Share of the class colour in an overlay.
@@ -121,13 +121,8 @@ def _images_in(images: Path) -> dict[Path, Path]:
 
 
 def _classes(trained: Trained, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    pixels = reduced(image, trained.config.data.downscale)
     height, width = image.shape[:2]
-    factor = trained.config.data.downscale
-    reduced = Image.fromarray(image)
-    if factor > 1:
-        # The network was trained on images reduced in this way.
-        reduced = reduced.resize((max(1, width // factor), max(1, height // factor)), Image.Resampling.BILINEAR)
-    pixels = torch.from_numpy(np.array(reduced)).permute(2, 0, 1).contiguous()
     return trained.classes(pixels, (height, width)).to(torch.uint8).cpu().numpy()
 
 

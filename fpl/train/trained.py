@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from fpl.config.compose import validate
 from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
+from fpl.config.stores import STORES, own_stores
 from fpl.data.cache import open_cache
 from fpl.data.preflight import pin_data
 from fpl.data.spec import DatasetSpec, find_root, get_spec
@@ -52,8 +54,18 @@ class Trained:
         return class_map(logits, size)[0]
 
 
-def load_trained(path: Path, device: torch.device, threads: int = 1) -> Trained:
-    """Load `best.pt` or `last.pt` of a run, to predict with `threads` CPU threads.
+def reduced(image: NDArray[np.uint8], factor: int) -> Tensor:
+    """An image uint8 `[H, W, 3]` as uint8 `[3, h, w]`, reduced by `data.downscale` as those that were trained on."""
+    height, width = image.shape[:2]
+    picture = Image.fromarray(image)
+    if factor > 1:
+        size = (max(1, width // factor), max(1, height // factor))
+        picture = picture.resize(size, Image.Resampling.BILINEAR)
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
+
+
+def load_trained(path: Path, device: torch.device, threads: int | None = 1) -> Trained:
+    """Load `best.pt` or `last.pt` of a run, to predict with `threads` CPU threads; None: torch as it is set.
 
     Raises:
         FplError: The file is missing, damaged, of another kind, or lacks a part, or a weight is no finite number.
@@ -67,7 +79,8 @@ def load_trained(path: Path, device: torch.device, threads: int = 1) -> Trained:
     except (TypeError, ValueError) as error:
         raise FplError(f"its configuration cannot be read: {first_line(error)}", where=str(path)) from error
 
-    prepare_torch(config.train, threads)
+    if threads is not None:
+        prepare_torch(config.train, threads)
 
     def build() -> SegmentationNetwork:
         return build_network(config.model, config.data.num_classes, device_type=device.type)
@@ -88,23 +101,30 @@ def _not_finite(state: Mapping[str, Tensor]) -> str:
     return f"{len(bad)} tensors hold values that are not finite, the first is {bad[0]}" if bad else ""
 
 
-def find_weights(out: Path, run: str, choice: str) -> Path:
+def find_weights(out: Path | None, run: str, choice: str) -> Path:
     """The weights file of a run given by its id, a unique beginning of it, or a path.
+
+    Args:
+        out: Store that holds the run; None: those of `own_stores`.
+        run: The run.
+        choice: `best` or `last`.
 
     Raises:
         FplError: No run or several match.
     """
     if Path(run).suffix == ".pt":
         return Path(run)
-    folder = out / "checkpoints"
-    known = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    matching = [name for name in known if name == run] or [name for name in known if name.startswith(run)]
+    folders = [store / "checkpoints" for store in ([out] if out is not None else own_stores())]
+    known = {path.name: path for folder in reversed(folders) if folder.is_dir() for path in folder.glob("*/")}
+    matching = [name for name in known if name == run] or sorted(name for name in known if name.startswith(run))
     if len(matching) != 1:
         what = f"{len(matching)} runs begin with {run!r}" if matching else f"no run {run!r}"
         raise FplError(
-            what, where=str(folder), hint=f"there: {', '.join(matching or known) or 'none'}; --out names another store"
+            what,
+            where=", ".join(map(str, folders)) or STORES,
+            hint=f"there: {', '.join(matching or sorted(known)) or 'none'}; --out names another store",
         )
-    return CheckpointFolder(folder / matching[0]).weights(choice)
+    return CheckpointFolder(known[matching[0]]).weights(choice)
 
 
 def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = None) -> NDArray[np.int64]:
