@@ -96,7 +96,7 @@ def _meant(frame: pd.DataFrame, query: str) -> str:
 def _near(frame: pd.DataFrame, name: str) -> str:
     """The columns most like a name, those that hold something alone; empty if none is."""
     held = list(frame.columns[frame.notna().any()])
-    near = difflib.get_close_matches(name, held, n=5, cutoff=0.4)
+    near = difflib.get_close_matches(name, held, n=3, cutoff=0.6)
     return f"did you mean {', '.join(near)}? " if near else ""
 
 
