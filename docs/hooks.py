@@ -18,7 +18,7 @@ from typer.main import get_command
 from fpl.cli.main import app
 from fpl.config.registry import method_names, options_class
 from fpl.config.schema import RunConfig
-from fpl.store.columns import COLUMNS, TABLES
+from fpl.store.columns import CELLS, COLUMNS, DERIVED, TABLES
 from fpl.store.schema import SCHEMAS
 
 LOSSES = """# The loss
@@ -30,11 +30,22 @@ LOSSES = """# The loss
 ::: fpl.losses.PixelLoss
 """
 
+RESULTS = """# Results and trained networks
+
+::: fpl.store.read.load_results
+
+::: fpl.store.read.Results
+
+::: fpl.train.model.load_model
+
+::: fpl.train.model.SegmentationModel
+"""
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     pages = {"config": config_page(), "methods": methods_page(), "columns": columns_page(), "commands": commands_page()}
-    for name, text in (pages | {"losses": LOSSES}).items():
+    for name, text in (pages | {"losses": LOSSES, "results": RESULTS}).items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     return files
 
@@ -72,6 +83,14 @@ def columns_page() -> str:
         for field in schema:
             unit, what = COLUMNS[name][field.name]
             lines.append(f"| `{field.name}` | {field.type} | {_cell(unit)} | {_cell(what)} |")
+        lines.append("")
+    frames = {
+        "Results.cells": ("One row a scale, table of the paper, row, column and seed.", CELLS),
+        "Other columns of frames": ("Frames have them beside those of their table.", DERIVED),
+    }
+    for name, (words, columns) in frames.items():
+        lines += [f"## {name}", "", words, "", "| column | unit | what |", "|---|---|---|"]
+        lines += [f"| `{key}` | {_cell(unit)} | {_cell(what)} |" for key, (unit, what) in columns.items()]
         lines.append("")
     return "\n".join(lines)
 

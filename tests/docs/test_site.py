@@ -47,9 +47,11 @@ def test_keys_have_range_default_and_reason(site: Path) -> None:
 
 def test_columns_commands_and_the_loss_are_there(site: Path) -> None:
     assert "mean_k double classes mean number K" in words(site / "reference" / "columns" / "index.html")
+    assert "printed that of the metric the paper's number" in words(site / "reference" / "columns" / "index.html")
     commands = words(site / "reference" / "commands" / "index.html")
     assert "fpl reproduce" in commands and "--budget" in commands
     assert "fuzzy_positive_loss" in words(site / "reference" / "losses" / "index.html")
+    assert "load_model" in words(site / "reference" / "results" / "index.html")
     # Nothing is fetched from elsewhere when a page is read.
     for page in site.rglob("*.html"):
         for source in re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?://[^\"]+)", page.read_text()):

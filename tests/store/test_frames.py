@@ -104,6 +104,23 @@ def test_cells_are_those_of_the_published_tables(mini: Results) -> None:
     assert len(listed) > 300 and sum(map(len, runs.values())) == mini.cells["run_id"].notna().sum()
 
 
+def test_a_curve_over_t_mixes_nothing_in(mini: Results) -> None:
+    """docs/pandas.md draws K and mIoU over T from the cells of Table 4: all other settings of their runs are equal."""
+    by_t = mini.cells.query("table == 'table4'").merge(mini.runs, on="run_id", suffixes=("", "_run"))
+    settings = [name for name in mini.runs if "." in name]
+    assert [name for name in settings if by_t[name].nunique(dropna=False) > 1] == ["loss.threshold"]
+    assert by_t["loss.threshold"].is_unique and len(by_t) == 6
+    # All runs at T = 0.9 hold others: what a curve over `loss.threshold` of `runs` would mix.
+    at = mini.runs[mini.runs["loss.threshold"] == 0.9]
+    assert at["loss.strategy"].nunique() > 1 or at["loss.fidelity"].nunique() > 1
+    # mean K of the one run after its first step, from its own rows.
+    (run,) = by_t.loc[by_t["loss.threshold"] == 0.9, "run_id"]
+    k = mini.fuzziness.merge(by_t[["run_id", "loss.threshold"]], on="run_id")
+    curve = k.pivot_table(index="step", columns="loss.threshold", values="mean_k")
+    own = mini.fuzziness.set_index(["run_id", "step"]).loc[(run, 1), "mean_k"]
+    assert curve.loc[1, 0.9] == pytest.approx(own.mean()) and own.mean() == pytest.approx(11.7, abs=0.1)
+
+
 def test_cells_have_a_row_a_seed(tmp_path: Path) -> None:
     world = World(tmp_path, "little", seeds=4)
     world.run("main.cps.small_8", 60.0, seed=0)
