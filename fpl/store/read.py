@@ -244,8 +244,9 @@ def load_results(folder: Path | str) -> Results:
         folder: For example `results/mini`.
 
     Returns:
-        Frames `.runs`, `.history`, `.classes`, `.fuzziness`, `.examples`, `.failures`, `.noise`, `.studies`, `.trials`,
-        and `.search(name)`.
+        Frames `.runs`, `.cells`, `.history`, `.classes`, `.fuzziness`, `.examples`, `.failures`, `.noise`, `.studies`,
+        `.trials`, and `.search(name)`, `.study(name)`, `.compare(other)`. `frame.attrs["columns"]` has the unit and the
+        description of its columns.
 
     Raises:
         FplError: There is no such folder, or it holds no results.
