@@ -69,7 +69,7 @@ def test_k_falls_in_training_at_scale_mini() -> None:
     )
     assert len(first) == len(last) == 64
     assert (last["mean_k"] < first["mean_k"]).sum() == 64
-    assert (last["share_k1"] > first["share_k1"]).sum() == 62
+    assert (last["share_k1"] > first["share_k1"]).sum() >= 62
 
 
 def test_tables_are_those_of_the_runs(results: Results, tmp_path: Path) -> None:
