@@ -13,6 +13,9 @@ from torch import Tensor
 def constant(tensor: Tensor) -> Tensor:
     """Detach. What was made under ``torch.inference_mode`` is copied where autograd would have to save it."""
     tensor = tensor.detach()
+    # What is traced cannot ask.
+    if torch.compiler.is_compiling():
+        return tensor
     return tensor.clone() if tensor.is_inference() and torch.is_grad_enabled() else tensor
 
 

@@ -22,8 +22,9 @@ from fpl.losses.kernels.contract import Pixels, make_settings
 from fpl.losses.regularization import loss_gradient, regularize, split_sums
 from fpl.losses.rules import DEFAULTS, Rules
 from fpl.losses.shortcut import Decision, decide
+from fpl.losses.supervised import divide
 
-REDUCTIONS = ("mean", "sum", "none")
+REDUCTIONS = ("mean", "valid", "sum", "none")
 
 
 class FuzzyTerms(NamedTuple):
@@ -122,16 +123,18 @@ def fuzzy_positive_loss(
         weight: Adaptive weight, see :func:`fpl.losses.adaptive_weight`, as for the two numbers it takes.
         curvature: A of the concave weight.
         fidelity: ``paper`` for the published formulas, ``released`` for what the authors' code computes.
-        reduction: ``mean`` over all pixels, whatever their weight; ``sum``; or ``none`` for [B, *spatial].
+        reduction: ``mean`` over all pixels, whatever their weight; ``valid``, the sum divided by the number of pixels
+            whose weight in ``weight_map`` is not 0, as ``F.cross_entropy`` divides with an ``ignore_index``; ``sum``;
+            or ``none`` for [B, *spatial].
         fixed_k: K of strategy ``fixed``.
         ratio: alpha of strategy ``ratio``.
         progress: Share of training that is over, 0 .. 1, for strategy ``step``.
         convex_coefficient: c of the convex weight.
-        weight_map: Further factors [B, *spatial], >= 0, a constant: no gradient goes to it. A pixel with weight 0
-            adds neither value nor gradient, not even if its logits are NaN.
+        weight_map: Further factors [B, *spatial], >= 0, or bool, such as ``label != 255``; a constant: no gradient
+            goes to it. A pixel with weight 0 adds neither value nor gradient, not even if its logits are NaN.
 
     Returns:
-        A scalar, 0 with a zero gradient if there is no pixel, or [B, *spatial] for reduction ``none``. NaN in the
+        A scalar, 0 with a zero gradient if no pixel counts, or [B, *spatial] for reduction ``none``. NaN in the
         student's or teacher's logits gives NaN there.
 
     Raises:
@@ -152,8 +155,11 @@ def _loss_of(
     if reduction != "none" and (kernel := implementation(student_logits, teacher_logits)) is not None:
         settings = make_settings(student_logits.shape[1], rules)
         pixels = weighted_pixels(Pixels(student_logits, constant(teacher_logits)), weight_map)
-        count = student_logits.shape[0] * student_logits[0, 0].numel() if reduction == "mean" else 1
-        scale = torch.full((), 1 / count, device=student_logits.device)
+        if reduction == "valid" and pixels.counted is not None:
+            scale = pixels.counted.sum().clamp(min=1).reciprocal()
+        else:
+            count = 1 if reduction == "sum" else student_logits.shape[0] * student_logits[0, 0].numel()
+            scale = torch.full((), 1 / count, device=student_logits.device)
         return function.summed(kernel, settings, pixels, scale=scale, cross_entropy=False).value
     student = to_compute(student_logits)
     if weight_map is not None:
@@ -165,6 +171,8 @@ def _loss_of(
         loss = torch.where(counted, loss * weight_map, torch.zeros_like(loss))
     if reduction == "none":
         return loss
+    if reduction == "valid" and weight_map is not None:
+        return divide(loss.sum(), counted.sum())
     # The mean over no pixels is 0, as their sum is.
     return loss.sum() if reduction == "sum" or not loss.numel() else loss.mean()
 

@@ -64,4 +64,7 @@ class _FuzzyPositive(torch.autograd.Function):
 
 def regularize(logits: Tensor, positive: Tensor) -> Tensor:
     """Loss [B, *spatial] of logits [B, C, *spatial] whose positives are marked; differentiable once."""
+    # Traced, `out=` takes contiguous tensors alone.
+    if torch.compiler.is_compiling():
+        logits, positive = logits.contiguous(), positive.contiguous()
     return cast(Tensor, _FuzzyPositive.apply(logits, positive))

@@ -180,11 +180,15 @@ def test_reductions_and_weight_map(reduction: str) -> None:
     assert (weight_map == 0).any()
     terms = fuzzy_positive_terms(student, teacher)
     per_pixel = terms.loss * terms.weight
-    reduce = {"none": lambda x: x, "sum": lambda x: x.sum(), "mean": lambda x: x.sum() / 24}[reduction]
+    counted = int((weight_map > 0).sum())
+
+    def reduce(values: Tensor, valid: int) -> Tensor:
+        return values if reduction == "none" else values.sum() / {"sum": 1, "mean": 24, "valid": valid}[reduction]
+
     plain = fuzzy_positive_loss(student, teacher, reduction=reduction)
-    torch.testing.assert_close(plain, reduce(per_pixel))
+    torch.testing.assert_close(plain, reduce(per_pixel, 24))
     weighted = fuzzy_positive_loss(student, teacher, reduction=reduction, weight_map=weight_map)
-    torch.testing.assert_close(weighted, reduce(per_pixel * weight_map))
+    torch.testing.assert_close(weighted, reduce(per_pixel * weight_map, counted))
 
 
 @pytest.mark.parametrize("spatial", [(), (24,), (4, 6), (2, 3, 4)])
@@ -239,7 +243,7 @@ def test_inputs_are_left_alone_and_the_teacher_is_detached() -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"reduction": "average"}, "reduction is 'average'; allowed: 'mean', 'sum', 'none'"),
+        ({"reduction": "average"}, "reduction is 'average'; allowed: 'mean', 'valid', 'sum', 'none'"),
         ({"weight": "soft"}, "weight is 'soft'; allowed: 'concave', 'linear', 'convex', 'none'"),
         ({"strategy": "n-2"}, "strategy is 'n-2'; allowed: 'n-1', 'n', 'fixed', 'step', 'ratio'"),
         ({"fidelity": "code"}, "fidelity is 'code'; allowed: 'paper', 'released'"),

@@ -143,13 +143,27 @@ def implementation(student: Tensor, *teachers: Tensor) -> Implementation | None:
         ValueError: One was asked for by name and is not to be had.
     """
     fitting = all(logits.dtype in KERNEL_DTYPES for logits in (student, *teachers))
-    if not fitting or not student.numel() or student.ndim < 3:
-        return None
-    name, found = find(student.device.type)
+    return _usable(student.device.type) if fitting and student.numel() else None
+
+
+def _usable(device_type: str) -> Implementation | None:
+    name, found = find(device_type)
     if found.module is None and name != "tensor":
-        check_chosen(student.device.type)
+        check_chosen(device_type)
         _announce(name, found.reason)
     return found.module
+
+
+# `torch.compile` asks once, when it traces. This is all that `torch.compiler.assume_constant_result` does, but for
+# importing the whole compiler, which takes longer than torch itself.
+_usable._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def by_name(name: str) -> Implementation:
+    """A fused implementation that :func:`implementation` has given before."""
+    module = (find_cpu() if name == "cpu" else find_triton()).module
+    assert module is not None
+    return module
 
 
 @lru_cache(maxsize=4)
@@ -157,7 +171,7 @@ def _announce(name: str, reason: str) -> None:
     warnings.warn(
         f"fuzzy positive loss without its {name} kernel: {reason}; plain PyTorch computes the same values several "
         f"times slower. `fpl doctor` tells more; {VARIABLE}=tensor silences this",
-        stacklevel=4,
+        stacklevel=5,
     )
 
 

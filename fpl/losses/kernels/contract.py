@@ -96,6 +96,7 @@ class Pixels(NamedTuple):
 # weight; cross-entropy with the teacher's argmax (0 unless asked for); pixels whose ground truth is a class; those
 # among them whose class is no fuzzy positive.
 SUMS = ("pixels", "value", "weighted_loss", "loss", "weight", "cross_entropy", "labeled", "impure")
+VALUE = SUMS.index("value")
 
 
 class Summed(NamedTuple):
@@ -124,6 +125,9 @@ class Mapped(NamedTuple):
 
 class Implementation(Protocol):
     """A module of this package that computes both forms on its kind of device."""
+
+    NAME: str
+    """The one that it is chosen by."""
 
     def summed(
         self, settings: Settings, pixels: Pixels, *, scale: Tensor | None, cross_entropy: bool, gradient: bool

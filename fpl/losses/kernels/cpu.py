@@ -13,6 +13,8 @@ from fpl.losses.kernels.contract import SUMS, Mapped, Pixels, Summed
 from fpl.losses.kernels.cpu_library import address, addressable, as_map, c_settings, describe, library, reference
 from fpl.losses.kernels.cpu_upsampled import summed_upsampled
 
+NAME = "cpu"
+
 
 def _counts(tensor: Tensor) -> tuple[ctypes.c_int64, ctypes.c_int64]:
     """Images, and pixels of each."""

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fpl.losses.checks import to_compute
-from fpl.losses.kernels.contract import SUMS, Implementation, Pixels, Settings
-
-VALUE = SUMS.index("value")
+from fpl.losses.kernels import operators
+from fpl.losses.kernels.contract import SUMS, VALUE, Implementation, Pixels, Settings
 
 
 class Totals(NamedTuple):
@@ -36,12 +35,13 @@ class _Summed(torch.autograd.Function):
         settings: Settings,
         implementation: Implementation,
         scale: Tensor,
+        early: Tensor | None,
+        late: Tensor | None,
         cross_entropy: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        early, ctx.late = _early_and_late(scale, pixels.weight_map) if student.dtype == torch.float16 else (scale, None)
         result = implementation.summed(settings, pixels, scale=early, cross_entropy=cross_entropy, gradient=True)
-        ctx.gradient, ctx.early, ctx.settings, ctx.implementation = result.gradient, early, settings, implementation
-        ctx.size = pixels.size
+        ctx.gradient, ctx.early, ctx.late = result.gradient, early, late
+        ctx.settings, ctx.implementation, ctx.size = settings, implementation, pixels.size
         ctx.save_for_backward(*pixels[:-1])
         ctx.mark_non_differentiable(result.sums, result.histogram)
         return (result.sums[VALUE] * scale).float(), result.sums, result.histogram
@@ -56,17 +56,20 @@ class _Summed(torch.autograd.Function):
                 ctx.settings, pixels, scale=ctx.early, cross_entropy=False, gradient=True
             ).gradient
         factor = upstream if ctx.late is None else upstream * ctx.late
-        return ctx.implementation.rescale(gradient, factor.float().resolve_neg()), None, None, None, None, None
+        return ctx.implementation.rescale(gradient, factor.float().resolve_neg()), *(None,) * 7
 
 
-def _early_and_late(scale: Tensor, weight_map: Tensor | None) -> tuple[Tensor | None, Tensor]:
-    """What a float16 gradient is multiplied by when it is written, and what later, together with the upstream gradient.
+def _early_and_late(scale: Tensor, pixels: Pixels) -> tuple[Tensor | None, Tensor | None]:
+    """What a gradient is multiplied by when it is written, and what later, together with the upstream gradient.
 
-    It cannot hold one over a number of pixels: small factors, those of the map included, wait for the loss scale.
+    None is 1. A float16 gradient cannot hold one over a number of pixels: small factors, those of the map included,
+    wait for the loss scale.
     """
-    if weight_map is None:
+    if pixels.student.dtype != torch.float16:
+        return scale, None
+    if pixels.weight_map is None:
         return None, scale
-    largest = weight_map.nan_to_num(0.0, 0.0, 0.0).amax().clamp(min=1e-30)
+    largest = pixels.weight_map.nan_to_num(0.0, 0.0, 0.0).amax().clamp(min=1e-30)
     return 1 / largest, scale * largest
 
 
@@ -106,8 +109,16 @@ def summed(
         cross_entropy: Whether to sum the cross-entropy with the teacher's argmax, too.
     """
     pixels, scale = _readable(pixels), scale.resolve_neg()
-    if torch.is_grad_enabled() and pixels.student.requires_grad:
-        value, sums, histogram = _Summed.apply(pixels.student, pixels, settings, implementation, scale, cross_entropy)
+    wanted = torch.is_grad_enabled() and pixels.student.requires_grad
+    early, late = _early_and_late(scale, pixels) if wanted else (None, None)
+    if torch.compiler.is_compiling():
+        value, sums, histogram, _ = operators.summed(
+            implementation.NAME, *pixels, scale, early, late, cross_entropy, wanted, *settings
+        )
+    elif wanted:
+        value, sums, histogram = _Summed.apply(
+            pixels.student, pixels, settings, implementation, scale, early, late, cross_entropy
+        )
     else:
         result = implementation.summed(settings, pixels, scale=None, cross_entropy=cross_entropy, gradient=False)
         value, sums, histogram = (result.sums[VALUE] * scale).float(), result.sums, result.histogram
@@ -118,17 +129,28 @@ def mapped(
     implementation: Implementation, settings: Settings, student: Tensor, teacher: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Loss (differentiable), weight and K of every pixel [B, *spatial]."""
+    if student.ndim == 2:
+        loss, weight, k = mapped(implementation, settings, _as_image(student), _as_image(teacher))
+        return loss.squeeze(0), weight.squeeze(0), k.squeeze(0)
     pixels = _readable(Pixels(student, teacher))
+    if torch.compiler.is_compiling():
+        return tuple(operators.mapped(implementation.NAME, pixels.student, pixels.teacher, *settings)[:3])
     loss, weight, k = _Mapped.apply(pixels.student, pixels.teacher, settings, implementation)
     return loss, weight, k
 
 
+def _as_image(logits: Tensor) -> Tensor:
+    """Pixels [N, C] as one image [1, C, N], a view: kernels go along the pixels of an image."""
+    return logits.t().unsqueeze(0)
+
+
 def _readable(pixels: Pixels) -> Pixels:
     """The same pixels as memory shows them: logits of one dtype, and no sign that is kept beside the numbers."""
-    resolved: dict[str, Any] = {
-        name: each.resolve_neg() for name, each in pixels._asdict().items() if isinstance(each, Tensor)
-    }
-    pixels = pixels._replace(**resolved)
+    tensors: list[Any] = list(pixels[:-1])
+    if pixels.student.ndim == 2:
+        tensors = [each if each is None else _as_image(each) if each.ndim == 2 else each[None] for each in tensors]
+    tensors = [each if each is None else each.resolve_neg() for each in tensors]
+    pixels = Pixels(*tensors)._replace(size=pixels.size)
     logits = [logits for logits in pixels[:3] if logits is not None]
     if len({each.dtype for each in logits}) == 1:
         return pixels

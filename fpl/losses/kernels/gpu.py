@@ -16,6 +16,7 @@ from torch import Tensor
 from fpl.losses.kernels import gpu_kernels, gpu_upsampled
 from fpl.losses.kernels.contract import SUMS, Mapped, Pixels, Settings, Summed
 
+NAME = "triton"
 # Logits of one tensor in one program of 32 threads, where there are not too many classes for it.
 BLOCK = 1024
 MOST_PIXELS, LEAST_PIXELS = 128, 8
