@@ -78,7 +78,8 @@ def test_tables_are_those_of_the_runs(results: Results, tmp_path: Path) -> None:
     shown = load_shown(EXPERIMENTS, scale_of(results), results)
     # A row that was added since is counted in a note there, and in nothing else.
     for path in write_tables(tmp_path, shown.grids, replace(shown.summary, notes=())):
-        assert path.read_bytes() == (results.folder / path.name).read_bytes(), path.name
+        name = path.relative_to(tmp_path)
+        assert path.read_bytes() == (results.folder / name).read_bytes(), name
 
 
 def test_figures_and_claims_are_those_of_the_runs(results: Results, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fpl.data.classes import CAMVID_VALUES, CITYSCAPES_LABEL_IDS, CITYSCAPES_TRAIN_IDS, VOC_VALUES
+from fpl.config.classes import CAMVID_VALUES, CITYSCAPES_LABEL_IDS, CITYSCAPES_TRAIN_IDS, VOC_VALUES
 from fpl.data.lists import enumerate_briefly, read_ids, repeated_ids
 from fpl.data.names import check_utf8, forms, normal
 from fpl.errors import FplError

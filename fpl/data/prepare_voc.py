@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from fpl.data.classes import IGNORE
+from fpl.config.classes import IGNORE
 from fpl.data.lists import enumerate_briefly
 from fpl.data.parallel import run_parallel
 from fpl.data.read import Bytes, read_label, read_size

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fpl.data.classes import CAMVID_CLASSES, CITYSCAPES_CLASSES, VOC_CLASSES
-from fpl.data.classes import IGNORE as IGNORE
+from fpl.config.classes import CAMVID_CLASSES, CITYSCAPES_CLASSES, VOC_CLASSES
+from fpl.config.classes import IGNORE as IGNORE
 from fpl.data.layout import CITYSCAPES, CITYSCAPES_FLAT, PARTS, SEGNET, VOC, Layout, first_file
 from fpl.data.lists import read_record
 from fpl.errors import FplError

@@ -13,13 +13,15 @@ from fpl.report.statistics import MARGIN_RULE
 from fpl.report.tables.entry import Grid
 from fpl.report.tables.head_to_head import RULE
 from fpl.report.tables.html import section
-from fpl.report.tables.latex import latex
+from fpl.report.tables.latex import latex, latex_table
 from fpl.report.tables.longform import longform
 from fpl.report.tables.markdown import markdown
 from fpl.report.tables.remarks import READING, legend, scale_notes, short_title
 from fpl.report.tables.summary import Summary
 
 PAGE = "index.html"
+# Folder of the tables as LaTeX, one file each.
+FRAGMENTS = "tables"
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,18 @@ def write_page(
 
 
 def write_tables(folder: Path, grids: Sequence[Grid], summary: Summary) -> list[Path]:
-    """Write the tables as `tables.md`, `tables.tex` and `tables.csv`.
+    """Write the tables as `tables.md`, `tables.tex` and `tables.csv`; `tables/NAME.tex` is one for another document.
 
     Returns:
         Their paths.
     """
-    texts = {"tables.md": markdown(grids, summary), "tables.tex": latex(grids), "tables.csv": longform(grids)}
+    fragments = {f"{FRAGMENTS}/{grid.name}.tex": latex_table(grid) + "\n" for grid in grids}
+    inputs = [rf"\input{{{name.removesuffix('.tex')}}}" for name in fragments]
+    texts = {"tables.md": markdown(grids, summary), "tables.tex": latex(grids, inputs), "tables.csv": longform(grids)}
+    texts |= fragments
+    for path in (folder / FRAGMENTS).glob("*.tex"):
+        if f"{FRAGMENTS}/{path.name}" not in fragments:
+            path.unlink()
     for name, text in texts.items():
         write_changed(folder / name, text.encode())
     return [folder / name for name in texts]

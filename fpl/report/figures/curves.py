@@ -84,7 +84,7 @@ def sorted_curves(figure: Figure, frame: pd.DataFrame, options: Options) -> None
     for place, name in enumerate(("gradient_sum_n_minus_1", "gradient_sum_n")):
         look: dict[str, Any] = {"color": COLORS[place], "marker": SIGNS[place], "label": QUANTITIES[name].label}
         chart.plot(frame["rank"], frame[name], **look, **joined)
-    chart.set_yscale("log")
+    _log_ticks(chart)
     chart.set_ylabel("mean gradient sum of the negatives")
     chart.set_xlabel("mini-batches, sorted by the sum with K = n")
     chart.xaxis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True))
@@ -223,6 +223,19 @@ def _dress(chart: Axes, panel: Options, shown: pd.DataFrame) -> None:
         chart.set_ylim(*panel["limits"])
     if shown.empty:
         chart.text(0.5, 0.5, "none recorded", transform=chart.transAxes, ha="center", color=SOFT)
+
+
+def _log_ticks(chart: Axes) -> None:
+    """A logarithmic axis with plain numbers at round places: 0.4, 0.6, 0.8, or 0.1, 0.2, 0.5 over some decades."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    chart.set_yscale("log")
+    low, high = chart.get_ylim()
+    decades = float(np.log10(high / low))
+    steps = (1.0, 2.0, 4.0, 6.0, 8.0) if decades < 1 else (1.0, 2.0, 5.0) if decades < 3 else (1.0,)
+    chart.yaxis.set_major_locator(LogLocator(subs=steps))
+    chart.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    chart.yaxis.set_minor_locator(NullLocator())
 
 
 def _training(frame: pd.DataFrame) -> str:

@@ -145,6 +145,25 @@ def segmentation_table(runs: Sequence[Pictures]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["image_id", "run", "step", "pixels", "pixel_accuracy", "miou"])
 
 
+def found_classes(runs: Sequence[Pictures]) -> list[tuple[str, int, int]]:
+    """How many classes each run finds: gives to at least one pixel that has it, in all images that it segments.
+
+    Returns:
+        Label of the run, number of classes found, and number of classes that are there.
+    """
+    rows = []
+    for run in runs:
+        found: set[int] = set()
+        there: set[int] = set()
+        for image in segmented(runs):
+            truth, guess = run.get(image, "ground_truth"), run.get(image, "prediction")
+            assert truth is not None and guess is not None
+            there |= set(truth[truth != UNKNOWN].tolist())
+            found |= set(truth[(truth == guess) & (truth != UNKNOWN)].tolist())
+        rows.append((run.label, len(found), len(there)))
+    return rows
+
+
 def segmented(runs: Sequence[Pictures]) -> list[str]:
     """Images that every run has segmented, those for validation alone where there are any."""
     every = [run.images("image", "ground_truth", "prediction", part="val") for run in runs]

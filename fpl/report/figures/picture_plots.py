@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fpl.report.figures.kept_pictures import UNKNOWN, Pictures, segmented
+from fpl.config.classes import CAMVID_CLASSES, CITYSCAPES_CLASSES, VOC_CLASSES
+from fpl.report.figures.kept_pictures import UNKNOWN, Pictures, found_classes, segmented
 from fpl.report.svg import literal
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ K_LABELS = ("K = 1", "K = 2", "K = 3", "K ≥ 4")
 SCORE_TITLES = ("$R^v$ (cross-entropy)", "$R^f$ (FPL)")
 # Who errs at a pixel: nobody, the baseline alone, FPL alone, both. After Okabe and Ito (2008).
 ERROR_COLORS = ("#f1f1f1", "#e69f00", "#0072b2", "#303030")
-# Classes, the most frequent of a figure first: those after Okabe and Ito, then Tol's muted (2021) and further ones.
+# Data sets whose published colors are what readers know their classes by.
+PALETTES = (VOC_CLASSES, CITYSCAPES_CLASSES, CAMVID_CLASSES)
+# Of other classes, the most frequent of a figure first: those after Okabe and Ito, then Tol's muted (2021) and further.
 CLASS_COLORS = (
     "#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00", "#cc79a7", "#f0e442", "#000000",
     "#882255", "#ddcc77", "#332288", "#88ccee", "#117733", "#aa4499", "#999933", "#7f4f24",
@@ -78,19 +81,21 @@ def paint_score_maps(figure: Figure, run: Pictures) -> None:
     Raises:
         ValueError: No image has them.
     """
-    import matplotlib
-
-    look: dict[str, Any] = {"cmap": matplotlib.colormaps["RdBu_r"].with_extremes(bad=GREY), "vmin": -1, "vmax": 1}
+    look = _score_look()
     shown = list(run.scores())
     names = [name for name, *_ in shown]
     images_of = [run.get(name, "image") for name in names]
     when = run.when(shown[0][1]).replace("\n", ", ") if shown else ""
-    page = _Page(figure, images_of, names, ["image", *(f"{title}\n{when}" for title in SCORE_TITLES)], BAR)
+    unknown = _unknown(shown)
+    below = BAR + (legend_height(unknown) if unknown else 0.0)
+    page = _Page(figure, images_of, names, ["image", *(f"{title}\n{when}" for title in SCORE_TITLES)], below)
     for line, (*_, vanilla, fuzzy), image in zip(page.lines, shown, images_of, strict=True):
         _show(line[0], image, interpolation="auto")
         for chart, scores in zip(line[1:], (vanilla, fuzzy), strict=True):
             # float32: the colors of float16 are rounded.
             drawn = _show(chart, scores.astype(np.float32), **look)
+    if unknown:
+        page.legend(unknown)
     place = page.place(WIDTH / 4, page.end + 0.06, WIDTH / 2, 0.1)
     bar = figure.colorbar(drawn, cax=place, orientation="horizontal", ticks=[-1, -0.5, 0, 0.5, 1])
     bar.set_label("positive gradient score: the true class is pushed down (< 0) or up (> 0)", fontsize=SMALL)
@@ -107,14 +112,14 @@ def paint_strip(figure: Figure, run: Pictures) -> None:
     Raises:
         ValueError: The image lacks one of them.
     """
-    import matplotlib
     from matplotlib.colors import ListedColormap
 
     kinds: dict[str, Any] = {"cmap": ListedColormap(K_COLORS), "vmin": 0.5, "vmax": 4.5}
-    scores: dict[str, Any] = {"cmap": matplotlib.colormaps["RdBu_r"].with_extremes(bad=GREY), "vmin": -1, "vmax": 1}
+    scores = _score_look()
     shown, steps = list(run.scores())[:1], run.stored_steps("k")
     early, late = steps[0], steps[len(steps) // 2]
     entries = [*zip(K_LABELS, K_COLORS, strict=True), ("true class pushed down", "#2166ac"), ("up", "#b2182b")]
+    entries += _unknown(shown)
     titles = ["image", *(f"K, {run.when(step)}" for step in (early, late))]
     titles += ["cross-entropy,\none pseudo-label", "FPL,\nK fuzzy positives"]
     images = [run.get(name, "image") for name, *_ in shown]
@@ -141,13 +146,14 @@ def paint_segmentations(figure: Figure, runs: Sequence[Pictures]) -> None:
     """
     from matplotlib.colors import ListedColormap
 
-    names = segmented(runs)
+    names, known = segmented(runs), runs[0].classes if runs else ()
     maps = [[run.get(name, kind) for run, kind in _columns(runs)] for name in names]
-    colors = class_colors([array for line in maps for array in line if array is not None])
-    entries = [(_class_name(runs[0].classes, index), color) for index, color in colors.items()]
+    colors = class_colors([array for line in maps for array in line if array is not None], known)
+    entries = [(_class_name(known, index), color) for index, color in colors.items()]
     entries.append(("no label", GREY))
     errors = _errors(runs) if len(runs) == 2 else []
-    titles = ["image", "ground truth", *(run.label for run in runs), *(["errors"] if errors else [])]
+    found = [f"{label}\n{right} of {there} classes found" for label, right, there in found_classes(runs)]
+    titles = ["image", "ground truth", *found, *(["errors"] if errors else [])]
     below = legend_height(entries) + (legend_height(errors) if errors else 0.0)
     images_of = [runs[0].get(name, "image") for name in names]
     page = _Page(figure, images_of, names, titles, below)
@@ -167,17 +173,39 @@ def paint_segmentations(figure: Figure, runs: Sequence[Pictures]) -> None:
         page.legend(errors)
 
 
+def _score_look() -> dict[str, Any]:
+    """How a map of gradient scores is shown: white is 0, blue below, red above, grey unknown."""
+    import matplotlib
+
+    return {"cmap": matplotlib.colormaps["RdBu_r"].with_extremes(bad=GREY), "vmin": -1, "vmax": 1}
+
+
+def _unknown(shown: Sequence[tuple[str, int, np.ndarray, np.ndarray]]) -> list[tuple[str, str]]:
+    """The entry of a legend for pixels whose score is unknown, where there are any."""
+    return [("no true class", GREY)] if any(np.isnan(vanilla).any() for *_, vanilla, _ in shown) else []
+
+
 def _columns(runs: Sequence[Pictures]) -> list[tuple[Pictures, str]]:
     return [(runs[0], "ground_truth"), *((run, "prediction") for run in runs)] if runs else []
 
 
-def class_colors(arrays: Sequence[np.ndarray]) -> dict[int, str]:
-    """A color for each class of some maps, by rising index; the most frequent get those that differ most."""
+def class_colors(arrays: Sequence[np.ndarray], classes: Sequence[str] = ()) -> dict[int, str]:
+    """A color for each class of some maps, by rising index.
+
+    Args:
+        arrays: Class indices, `UNKNOWN` where there is no label.
+        classes: Their names. Those of a data set of `PALETTES` have its colors; of others the most frequent get those
+            that differ most.
+    """
     counts = np.zeros(UNKNOWN + 1, dtype=int)
     for array in arrays:
         counts += np.bincount(array.ravel(), minlength=UNKNOWN + 1)
     counts[UNKNOWN] = 0
     frequent = [int(index) for index in np.argsort(-counts, kind="stable") if counts[index]]
+    palette = next((known for known in PALETTES if tuple(known) == tuple(classes)), None)
+    if palette is not None and all(index < len(palette) for index in frequent):
+        own = ["#{:02x}{:02x}{:02x}".format(*color) for color in palette.values()]
+        return {index: own[index] for index in sorted(frequent)}
     given = {index: CLASS_COLORS[place % len(CLASS_COLORS)] for place, index in enumerate(frequent)}
     return dict(sorted(given.items()))
 

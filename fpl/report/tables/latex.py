@@ -1,4 +1,4 @@
-"""Tables as LaTeX: a document with one booktabs table each, which other documents may take over."""
+"""Tables as LaTeX: one booktabs table each, for `\\input` in a paper, and a document with all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from fpl.report.tables.remarks import READING, gaps, head, legend, notes, number
 PREAMBLE = r"""\documentclass{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
-\usepackage[a4paper,landscape,margin=12mm]{geometry}
+\usepackage{lmodern}
+\usepackage[a4paper,landscape,margin=10mm]{geometry}
 \usepackage{amssymb}
 \usepackage{booktabs}
 \setlength{\parindent}{0pt}
@@ -60,21 +61,28 @@ SPECIAL = {
 }
 
 
-def latex(grids: Sequence[Grid]) -> str:
-    """A document with all tables."""
+def latex(grids: Sequence[Grid], tables: Sequence[str] = ()) -> str:
+    """A document with all tables.
+
+    Args:
+        grids: Tables of one scale, at least one.
+        tables: What stands for each of them, such as `\\input{tables/table1}`; empty for the tables themselves.
+    """
     parts = [" ".join(map(escape, scale_notes(grids[0].scale)))]
     parts.append(escape(READING))
     parts.append("; ".join(map(escape, legend(grids))))
     opening = "\n\n".join(filter(None, parts))
-    return PREAMBLE + "\n\n".join([opening, *map(latex_table, grids)]) + "\n\\end{document}\n"
+    return PREAMBLE + "\n\n".join([opening, *(tables or map(latex_table, grids))]) + "\n\\end{document}\n"
 
 
 def latex_table(grid: Grid) -> str:
-    """One `table` environment."""
+    """One `table` environment; it needs the packages booktabs and amssymb."""
     texts, marks = notes(grid)
     lines = [
         r"\begin{table}[!htbp]",
         r"\centering\scriptsize\setlength{\tabcolsep}{4pt}",
+        # Classes leave room below a figure's caption, where a table has its rule.
+        r"\setlength{\abovecaptionskip}{0pt}\setlength{\belowcaptionskip}{6pt}",
         rf"\caption{{{escape(_caption(grid))}}}",
         rf"\label{{tab:{grid.name}}}",
         rf"\begin{{tabular}}{{@{{}}l{'l' * len(grid.columns)}@{{}}}}",
@@ -85,18 +93,19 @@ def latex_table(grid: Grid) -> str:
     for line in grid.lines:
         lines += _rows(line, marks.get(line.row.key, []))
     lines += [r"\bottomrule", r"\end{tabular}"]
-    below = [f"{number}: {escape(note)}" for number, note in enumerate(texts, start=1)]
+    below = [rf"\textsuperscript{{{number}}}\,{escape(note)}" for number, note in enumerate(texts, start=1)]
     below += [escape(gap) for gap in gaps(grid)]
     below += [f"Warning: {escape(warning)}" for warning in warnings(grid)]
     if below:
-        lines += [r"\par\medskip\begin{minipage}{0.95\linewidth}\raggedright", r"\\".join(below), r"\end{minipage}"]
+        lines += [r"\par\medskip\begin{minipage}{0.95\linewidth}\raggedright", "\n".join(below), r"\end{minipage}"]
     return "\n".join([*lines, r"\end{table}"])
 
 
 def _caption(grid: Grid) -> str:
     """The paper's caption with its number behind it: LaTeX puts its own in front."""
     caption = grid.experiment.table.caption.removesuffix(".")
-    return f"{caption} (the paper's {number_name(grid)}). {'; '.join(head(grid))}."
+    about = "; ".join(head(grid))
+    return f"{caption} (the paper's {number_name(grid)}). {about[:1].upper()}{about[1:]}."
 
 
 def _header(grid: Grid) -> list[str]:

@@ -13,9 +13,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from fpl.config.classes import VOC_CLASSES
 from fpl.losses.diagnostics import diagnose_maps
 from fpl.losses.rules import Rules
-from fpl.report.figures.kept_pictures import Pictures, k_map_table, score_table, segmentation_table
+from fpl.report.figures.kept_pictures import (
+    UNKNOWN,
+    Pictures,
+    found_classes,
+    k_map_table,
+    score_table,
+    segmentation_table,
+)
 from fpl.report.figures.picture_plots import (
     CLASS_COLORS,
     ERROR_COLORS,
@@ -167,6 +175,10 @@ def test_score_maps() -> None:
     assert color_at(figure, pixels, 2, 1, 2) == pytest.approx([1, 1, 1], abs=0.04)
     assert color_at(figure, pixels, 2, 0, 3) == pytest.approx(to_rgb(GREY), abs=0.01)
     assert "up (> 0)" in figure.axes[-1].get_xlabel()
+    assert legend_of(figure) == ["no true class"]
+    known = score_run().frame.copy()
+    known["array"] = [np.nan_to_num(array) if array.dtype == np.float16 else array for array in known["array"]]
+    assert legend_of(painted(paint_score_maps, Pictures("FPL+CPS", known, 200))[0]) == []
     with pytest.raises(ValueError, match="no image"):
         painted(paint_score_maps, k_run())
 
@@ -202,7 +214,8 @@ def test_segmentation_table() -> None:
 
 def test_segmentations() -> None:
     figure, pixels = painted(paint_segmentations, segmented_runs())
-    titles = ["image", "ground truth", "CPS", "FPL+CPS", "errors"]
+    # Each gives at least one pixel of both classes what it has.
+    titles = ["image", "ground truth", *(f"{label}\n2 of 2 classes found" for label in ("CPS", "FPL+CPS")), "errors"]
     assert [axes.get_title() for axes in figure.axes[:5]] == titles
     legend = ["road", "wall", "no label", "both right", "only CPS wrong", "only FPL+CPS wrong", "both wrong"]
     assert legend_of(figure) == legend
@@ -226,7 +239,12 @@ def test_segmentations() -> None:
 
 def test_segmentations_of_one_run_have_no_column_of_errors() -> None:
     figure, _ = painted(paint_segmentations, segmented_runs()[1:])
-    assert [axes.get_title() for axes in figure.axes[:4]] == ["image", "ground truth", "FPL+CPS", ""]
+    assert [axes.get_title() for axes in figure.axes[:4]] == [
+        "image",
+        "ground truth",
+        "FPL+CPS\n2 of 2 classes found",
+        "",
+    ]
     assert legend_of(figure) == ["road", "wall", "no label"]
     with pytest.raises(ValueError, match="no image"):
         painted(paint_segmentations, [])
@@ -237,6 +255,32 @@ def test_class_colors_are_by_index_and_differ() -> None:
     colors = class_colors([array, np.full(1000, 255, np.uint8)])
     assert list(colors) == list(range(21)) and len(set(colors.values())) == 21
     assert colors[0] == CLASS_COLORS[0] and GREY not in colors.values()
+
+
+def voc_color(index: int) -> tuple[int, ...]:
+    """VOC's own rule: bits 0, 3, 6 of the index make red's highest bits, 1, 4, 7 green's and 2, 5, 8 blue's."""
+    return tuple(sum((index >> (3 * place + channel) & 1) << (7 - place) for place in range(3)) for channel in range(3))
+
+
+def test_classes_of_a_known_data_set_have_its_colors() -> None:
+    array = np.array([[0, 7, 20], [0, 15, UNKNOWN]], np.uint8)
+    colors = class_colors([array], tuple(VOC_CLASSES))
+    assert list(colors) == [0, 7, 15, 20]
+    for index, color in colors.items():
+        assert tuple(round(255 * part) for part in to_rgb(color)) == voc_color(index)
+    # Other classes, or labels beyond the known ones: those that can be told apart by everybody.
+    for arrays, names in (([array], ("road", "wall")), ([np.array([[0, 21]], np.uint8)], tuple(VOC_CLASSES))):
+        assert set(class_colors(arrays, names).values()) <= set(CLASS_COLORS)
+
+
+def test_classes_that_are_found() -> None:
+    first, second = (run.frame for run in segmented_runs())
+    nothing = first.assign(
+        array=[np.zeros_like(a) if k == "prediction" else a for k, a in zip(first.kind, first.array, strict=True)]
+    )
+    runs = [Pictures("CPS", nothing, 200), Pictures("FPL+CPS", second, 200)]
+    assert found_classes(runs) == [("CPS", 1, 2), ("FPL+CPS", 2, 2)]
+    assert found_classes([]) == []
 
 
 def test_colors_of_k_differ_in_lightness() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from fpl.report.tables.console import blocks, console_text
 from fpl.report.tables.entry import Grid
 from fpl.report.tables.grid import build_grids
 from fpl.report.tables.latex import escape as latex_escape
-from fpl.report.tables.latex import latex
+from fpl.report.tables.latex import latex, latex_table
 from fpl.report.tables.longform import longform
 from fpl.report.tables.markdown import markdown
 from fpl.report.tables.numbers import Shown, arrow_text, number_text, probability_text
@@ -301,9 +303,42 @@ def test_partial_means_are_marked_in_every_format(tmp_path: Path) -> None:
 def test_files_are_written(tmp_path: Path, grids: list[Grid], summary: Summary) -> None:
     assert write_page(tmp_path / "report", grids, summary) == tmp_path / "report" / "index.html"
     written = write_tables(tmp_path / "report", grids, summary)
-    assert [path.name for path in written] == ["tables.md", "tables.tex", "tables.csv"]
+    names = [path.relative_to(tmp_path / "report").as_posix() for path in written]
+    assert names == ["tables.md", "tables.tex", "tables.csv", *(f"tables/{grid.name}.tex" for grid in grids)]
     assert written[0].read_text() == markdown(grids, summary)
     assert (tmp_path / "report" / "index.html").read_text() == page(grids, summary)
+
+
+def test_latex_has_a_fragment_per_table(tmp_path: Path, grids: list[Grid], summary: Summary) -> None:
+    write_tables(tmp_path, grids, summary)
+    document = (tmp_path / "tables.tex").read_text()
+    for grid in grids:
+        assert document.count(f"\\input{{tables/{grid.name}}}") == 1
+        document = document.replace(f"\\input{{tables/{grid.name}}}", latex_table(grid))
+        fragment = (tmp_path / "tables" / f"{grid.name}.tex").read_text()
+        assert fragment.startswith(r"\begin{table}") and fragment.endswith("\\end{table}\n")
+        assert "documentclass" not in fragment and fragment.count(r"\begin{table}") == 1
+    # With its tables put in, it is what `fpl tables --format tex` prints.
+    assert document == latex(grids) and r"\usepackage{lmodern}" in document
+    # A table that is no longer shown leaves nothing behind.
+    write_tables(tmp_path, grids[:1], summary)
+    assert [path.name for path in (tmp_path / "tables").iterdir()] == [f"{grids[0].name}.tex"]
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
+def test_latex_compiles_with_outlines_for_fonts(tmp_path: Path, grids: list[Grid], summary: Summary) -> None:
+    write_tables(tmp_path, grids, summary)
+    packages = r"\usepackage{booktabs,amssymb}"
+    one = rf"\documentclass{{article}}{packages}\begin{{document}}\input{{tables/{grids[0].name}}}\end{{document}}"
+    (tmp_path / "one.tex").write_text(one)
+    for name in ("tables", "one"):
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:]
+    # Bitmap fonts are of type 3.
+    assert b"/Type3" not in (tmp_path / "tables.pdf").read_bytes()
+    log = (tmp_path / "tables.log").read_text()
+    assert "lmr10" in log or "lmodern" in log
 
 
 def test_number_texts() -> None:
