@@ -88,6 +88,7 @@ def test_both_hold_the_experiments(built: Path) -> None:
         names = set(archive.namelist())
     assert {f"fpl/{name}" for name in TOML if not name.startswith("experiments/splits")} <= names
     assert "fpl/py.typed" in names and any(name.startswith("fpl/losses/kernels/source/") for name in names)
+    assert "fpl/report/templates/page.html" in names and "fpl/report/templates/style.css" in names
     assert not any(name.startswith(("tests", "benchmarks", "docs")) for name in names)
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from markupsafe import Markup
+
 from fpl.config.figure import load_figures
 from fpl.report.claims.check_claims import scale_note, write_claims
 from fpl.report.figures.drawing_cache import Map, drawings, forget_others, in_order
@@ -17,7 +19,7 @@ from fpl.report.tables.shown import Shown
 from fpl.store.read import Results
 
 ENVIRONMENT = "ENVIRONMENT"
-LATER = "Figures are drawn when the runs are done; <code>fpl figures</code> draws those there are."
+LATER = Markup("<p>Figures are drawn when the runs are done; <code>fpl figures</code> draws those there are.</p>\n")
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def write_report(
         forget_others(target, prepared)
         extra += figure_extra(prepared, drawn, target)
     elif figures:
-        extra.append(Extra("figures", "Figures", f"<p>{LATER}</p>\n"))
+        extra.append(Extra("figures", "Figures", LATER))
     environment = folder / ENVIRONMENT
     text = environment.read_text(encoding="utf-8") if environment.is_file() else ""
     page = write_page(folder, shown.grids, shown.summary, text, [*extra, *search_extra(store)])

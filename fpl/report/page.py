@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
+from markupsafe import Markup
+
 from fpl.files import write_changed
-from fpl.report.elements import document
 from fpl.report.statistics import MARGIN_RULE
 from fpl.report.tables.entry import Grid
 from fpl.report.tables.head_to_head import RULE
-from fpl.report.tables.html import section
+from fpl.report.tables.html import section, table
 from fpl.report.tables.latex import latex, latex_table
 from fpl.report.tables.longform import longform
 from fpl.report.tables.markdown import markdown
 from fpl.report.tables.remarks import READING, legend, scale_notes, short_title
 from fpl.report.tables.summary import Summary
+from fpl.report.template import render
 
 PAGE = "index.html"
 # Folder of the tables as LaTeX, one file each.
 FRAGMENTS = "tables"
+# Rows of the main table that stand on the first screen.
+MAIN_ROLES = ("baseline", "proposed")
+CITED = "Italic numbers are cited there from others, on hatched ground where ours are missing."
 
 
 @dataclass(frozen=True)
@@ -31,45 +35,60 @@ class Extra:
     Attributes:
         anchor: Its id, for links.
         title: Its heading, as plain text.
-        html: What stands below the heading, as HTML that is put in as it is.
+        html: What stands below the heading.
     """
 
     anchor: str
     title: str
-    html: str
+    html: Markup
 
 
-def page(grids: Sequence[Grid], summary: Summary, environment: str = "", extra: Sequence[Extra] = ()) -> str:
-    """The page as text.
+def page(
+    grids: Sequence[Grid],
+    summary: Summary,
+    environment: str = "",
+    extra: Sequence[Extra] = (),
+    picture: Markup | None = None,
+) -> str:
+    """The page as text: verdict, picture and main table on the first screen, then all there is.
 
     Args:
         grids: Tables of one scale, at least one.
-        summary: What stands at the top.
+        summary: What is said about them.
         environment: Versions and hardware, shown as they are; empty for none.
         extra: Sections between the tables and the environment.
+        picture: The figure of the first screen; None for none.
     """
-    scale = grids[0].scale
-    heading = f"Fuzzy Positive Learning: the paper's tables at scale {scale.name}"
     links = [(grid.name, short_title(grid)) for grid in grids] + [(item.anchor, item.title) for item in extra]
     if environment:
         links.append(("environment", "Environment"))
-    body = [
-        f"<h1>{escape(heading)}</h1>",
-        *_scale(grids),
-        *_summary(summary),
-        "<nav><ul>" + "".join(f'<li><a href="#{key}">{escape(text)}</a></li>' for key, text in links) + "</ul></nav>",
-        *_legend(grids),
-        "<main>",
-        *map(section, grids),
-        *(f'<section id="{item.anchor}"><h2>{escape(item.title)}</h2>\n{item.html}</section>' for item in extra),
-        "</main>",
-        *_environment(environment),
-    ]
-    return document(heading, body)
+    main = _main(grids)
+    html = render(
+        "page.html",
+        heading=f"Fuzzy Positive Learning: the paper's tables at scale {grids[0].scale.name}",
+        summary=summary,
+        picture=picture or "",
+        main=main,
+        main_title=short_title(main) if main else "",
+        main_table=table(main, MAIN_ROLES) if main else "",
+        reading=READING,
+        scale_notes=scale_notes(grids[0].scale),
+        links=links,
+        legend=_legend(grids),
+        sections=[section(grid) for grid in grids],
+        extra=extra,
+        environment=environment,
+    )
+    return str(html)
 
 
 def write_page(
-    folder: Path, grids: Sequence[Grid], summary: Summary, environment: str = "", extra: Sequence[Extra] = ()
+    folder: Path,
+    grids: Sequence[Grid],
+    summary: Summary,
+    environment: str = "",
+    extra: Sequence[Extra] = (),
+    picture: Markup | None = None,
 ) -> Path:
     """Write the page as `index.html`; arguments as for `page`.
 
@@ -77,7 +96,7 @@ def write_page(
         Its path.
     """
     path = folder / PAGE
-    write_changed(path, page(grids, summary, environment, extra).encode())
+    write_changed(path, page(grids, summary, environment, extra, picture).encode())
     return path
 
 
@@ -99,34 +118,19 @@ def write_tables(folder: Path, grids: Sequence[Grid], summary: Summary) -> list[
     return [folder / name for name in texts]
 
 
-def _summary(summary: Summary) -> list[str]:
-    lines = [_opened(line) for line in summary.lines]
-    lines += [escape(f"warning: {warning}") for warning in summary.warnings]
-    return ['<div class="summary">', *(f"<p>{line}</p>" for line in lines), "</div>"]
-
-
-def _opened(line: str) -> str:
-    """A line of the summary whose subject, up to the colon, is bold."""
-    subject, colon, rest = line.partition(": ")
-    return f"<b>{escape(subject)}</b>{colon}{escape(rest)}" if colon else escape(line)
-
-
-def _scale(grids: Sequence[Grid]) -> list[str]:
-    lines = scale_notes(grids[0].scale)
-    return ['<div class="scale">', *(f"<p>{escape(line)}</p>" for line in lines), "</div>"] if lines else []
+def _main(grids: Sequence[Grid]) -> Grid | None:
+    """The table of the first screen: the first of mIoU with rows of FPL. None where it is the only table anyway."""
+    if len(grids) == 1:
+        return None
+    miou = (grid for grid in grids if grid.experiment.table.metric == "miou")
+    return next((grid for grid in miou if any(line.row.role == "proposed" for line in grid.lines)), None)
 
 
 def _legend(grids: Sequence[Grid]) -> list[str]:
-    lines = [f"{READING} Italic numbers are cited there from others, on hatched ground where ours are missing."]
+    lines = [f"{READING} {CITED}"]
     if signs := legend(grids):
         lines.append("Signs: " + "; ".join(signs) + ".")
     lines.append(RULE)
     if grids[0].scale.comparable:
         lines.append(MARGIN_RULE)
-    return [f'<p class="legend">{escape(line)}</p>' for line in lines]
-
-
-def _environment(environment: str) -> list[str]:
-    if not environment:
-        return []
-    return ['<section id="environment"><h2>Environment</h2>', f"<pre>{escape(environment)}</pre>", "</section>"]
+    return lines

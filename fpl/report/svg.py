@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from html import escape
 from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup, escape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +53,7 @@ SETTINGS: Any = {
 }
 
 
-def draw(name: str, words: str, paint: Callable[[Figure], None], *, height: float = HEIGHT) -> str:
+def draw(name: str, words: str, paint: Callable[[Figure], None], *, height: float = HEIGHT) -> Markup:
     """One figure as an `<svg>` for an HTML page.
 
     Args:
@@ -99,7 +100,7 @@ def score_colors() -> Colormap:
     return ListedColormap([scale(0.28 + 0.54 * step / 31) for step in range(32)])
 
 
-def inline(figure: Figure, name: str, words: str) -> str:
+def inline(figure: Figure, name: str, words: str) -> Markup:
     """A figure as an element of a page: no prolog, no namespaces, ids of its own, the page's text color."""
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
@@ -113,4 +114,4 @@ def inline(figure: Figure, name: str, words: str) -> str:
     text = re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", text)
     text = text.replace(INK, "currentColor").replace(GROUND, "var(--back)")
     label = f'<svg role="img" aria-label="{escape(words)}"'
-    return text.replace("<svg", label, 1)
+    return Markup(text.replace("<svg", label, 1))

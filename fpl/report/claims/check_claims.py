@@ -6,11 +6,11 @@ import difflib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from html import escape as escape_html
 from itertools import groupby
 from pathlib import Path
 
 import pandas as pd
+from markupsafe import Markup
 
 from fpl.config.campaign import Campaign
 from fpl.config.figure import Claim, Figure, Series
@@ -23,6 +23,7 @@ from fpl.report.claims.measure import Outcome, State
 from fpl.report.figures.series import Source, find_series
 from fpl.report.spreadsheet import csv_bytes
 from fpl.report.tables.markdown import escape
+from fpl.report.template import render
 
 CHECKS: dict[str, Callable[..., Outcome]] = {**claim_checks.CHECKS, **claim_series.CHECKS, **claim_pictures.CHECKS}
 # Option of any claim: cells that it is decided on, instead of the figure's.
@@ -141,15 +142,9 @@ def count_text(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def claims_html(verdicts: Sequence[Verdict]) -> str:
+def claims_html(verdicts: Sequence[Verdict]) -> Markup:
     """The claims of one figure as a list for a page; nothing for none."""
-    items = [
-        f'<li><b class="{"word" if verdict.expected else CLASSES[verdict.state]}">{verdict.mark} {verdict.word}</b>: '
-        f'{escape_html(verdict.says)} <span class="paper">({escape_html(verdict.source)})</span><br>'
-        f'<span class="word">{escape_html(verdict.numbers)}</span></li>'
-        for verdict in verdicts
-    ]
-    return f'<ul class="claims">{"".join(items)}</ul>' if items else ""
+    return render("claims.html", verdicts=verdicts, classes=CLASSES)
 
 
 def claims_markdown(verdicts: Sequence[Verdict]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pandas as pd
+from markupsafe import Markup
 
 from fpl.config.search import Parameter
 from fpl.report.search.studies import StudyView, short
@@ -32,7 +33,7 @@ OPTUNA: Any = {
 }
 
 
-def history_figure(name: str, study: StudyView, frame: pd.DataFrame) -> str:
+def history_figure(name: str, study: StudyView, frame: pd.DataFrame) -> Markup:
     """Score by trial, with the best so far."""
     from optuna.visualization import matplotlib as optuna
 
@@ -44,7 +45,7 @@ def history_figure(name: str, study: StudyView, frame: pd.DataFrame) -> str:
     return _drawn(name, "score of each trial in the order of their numbers, and the best so far", plot)
 
 
-def slice_figure(name: str, study: StudyView, frame: pd.DataFrame, parameter: Parameter) -> str:
+def slice_figure(name: str, study: StudyView, frame: pd.DataFrame, parameter: Parameter) -> Markup:
     """Score by one parameter; of words, with the mean per word."""
     from optuna.visualization import matplotlib as optuna
 
@@ -68,7 +69,7 @@ def slice_figure(name: str, study: StudyView, frame: pd.DataFrame, parameter: Pa
     return _drawn(name, f"score by {parameter.key}", plot)
 
 
-def contour_figure(name: str, study: StudyView, x: str, y: str) -> str:
+def contour_figure(name: str, study: StudyView, x: str, y: str) -> Markup:
     """Score over two parameters: dots, and a surface between them."""
     from optuna.visualization import matplotlib as optuna
 
@@ -77,7 +78,7 @@ def contour_figure(name: str, study: StudyView, x: str, y: str) -> str:
     )
 
 
-def parallel_figure(name: str, study: StudyView) -> str:
+def parallel_figure(name: str, study: StudyView) -> Markup:
     """Complete trials as lines through one axis per parameter; the first axis is the score."""
     from optuna.visualization import matplotlib as optuna
 
@@ -92,7 +93,7 @@ def parallel_figure(name: str, study: StudyView) -> str:
     return _drawn(name, "complete trials as lines through all parameters", plot, RAIL * (len(study.keys) + 1))
 
 
-def pareto_figure(name: str, study: StudyView) -> str:
+def pareto_figure(name: str, study: StudyView) -> Markup:
     """Score by cost, with the trials that no other beats in both."""
     from optuna.visualization import matplotlib as optuna
 
@@ -108,7 +109,7 @@ def pareto_figure(name: str, study: StudyView) -> str:
     return _drawn(name, "score by cost", plot)
 
 
-def importance_figure(name: str, frame: pd.DataFrame) -> str:
+def importance_figure(name: str, frame: pd.DataFrame) -> Markup:
     """Importance of each parameter as bars, for one objective. Of equal ones Optuna's own chart has no fixed order."""
     keys = list(frame["parameter"])
 
@@ -124,7 +125,7 @@ def importance_figure(name: str, frame: pd.DataFrame) -> str:
     return draw(name, "importance of each parameter", paint, height=0.9 + 0.36 * len(keys))
 
 
-def threshold_figure(name: str, frame: pd.DataFrame, joined: bool) -> str:
+def threshold_figure(name: str, frame: pd.DataFrame, joined: bool) -> Markup:
     """Score by T, a color per study; a bar is the standard deviation over a trial's runs.
 
     `joined`: by a line, which says something only where nothing but T differs.
@@ -147,7 +148,7 @@ def threshold_figure(name: str, frame: pd.DataFrame, joined: bool) -> str:
     return draw(name, "score by T, a curve per labeled fraction", paint, height=3.9)
 
 
-def _drawn(name: str, words: str, plot: Callable[[], Any], width: float = WIDTH) -> str:
+def _drawn(name: str, words: str, plot: Callable[[], Any], width: float = WIDTH) -> Markup:
     """A chart of Optuna's, which takes the style `ggplot` and a new figure for each, in the look of the others."""
     import matplotlib
     from matplotlib import pyplot

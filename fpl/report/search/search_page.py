@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
 from pathlib import Path
 
 import pandas as pd
 
 from fpl.files import write_changed
-from fpl.report.elements import document, table
 from fpl.report.page import PAGE, Extra
 from fpl.report.search.findings import best, contours, early_stopping, failures, history, parallel, pareto, slices
 from fpl.report.search.importance import importances
-from fpl.report.search.sections import claim_section, study_section
+from fpl.report.search.sections import study_section, threshold_section
 from fpl.report.search.studies import SearchView, StudyView, read_search
 from fpl.report.search.threshold_claim import SOURCE, checks, thresholds
 from fpl.report.search.words import (
@@ -23,27 +21,12 @@ from fpl.report.search.words import (
     searched,
 )
 from fpl.report.spreadsheet import csv_bytes
+from fpl.report.template import render
 from fpl.store.read import Results, load_results
 
 __all__ = ["search_extra", "search_page", "search_summary_lines", "write_search_pages"]
 
 FOLDER = "search"
-SEARCH_STYLE = """
-.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1rem; }
-.scroll + .figures { margin-top: 1rem; }
-figure { margin: 0; padding: 0.5rem; border: 1px solid var(--line); border-radius: 0.5rem; min-width: 0; }
-figure svg { width: 100%; max-width: 32rem; display: block; margin: auto; }
-figure.wide { grid-column: 1 / -1; overflow-x: auto; }
-figure.wide svg { max-width: 60rem; min-width: 36rem; }
-figcaption { font-size: 0.85rem; color: var(--soft); }
-h3 { font-size: 1rem; margin: 1.5rem 0 0.5rem; }
-th { overflow-wrap: normal; }
-.best tbody th, .claim tbody th { min-width: 3.5rem; }
-.best td:nth-of-type(1), .claim td:nth-of-type(1) { font-weight: 650; }
-.best td:nth-of-type(3) { white-space: normal; min-width: 12rem; }
-.report { border-left: 0.25rem solid var(--up); padding-left: 1rem; }
-"""
-
 # One row per trial or finding, all studies below each other.
 PER_STUDY: dict[str, Callable[[StudyView], pd.DataFrame]] = {
     "best": best,
@@ -88,20 +71,20 @@ def search_extra(results: Results) -> list[Extra]:
     """The section of the main page that lists the searches; nothing where there are none."""
     if not results.searches:
         return []
-    rows = {}
+    rows = []
     for name in results.searches:
         search = read_search(results, name)
-        link = escape(name)
-        if (results.folder / FOLDER / name / PAGE).exists():
-            link = f'<a href="{FOLDER}/{link}/{PAGE}">{link}</a>'
-        rows[link] = {
-            "trials": sum(map(searched, search.studies)),
-            "question": escape(search.caption),
-            "best (mIoU in %)": escape("; ".join(best_lines(search))) or "–",
-        }
-    note = '<p class="head">A best number was selected among its trials: its page says on which images.</p>'
-    shown = table("searches", "searches", pd.DataFrame.from_dict(rows, orient="index"), plain=False)
-    return [Extra("searches", "Searches", f"{note}\n{shown}\n")]
+        place = f"{FOLDER}/{name}/{PAGE}"
+        rows.append(
+            {
+                "name": name,
+                "page": place if (results.folder / place).exists() else "",
+                "trials": sum(map(searched, search.studies)),
+                "question": search.caption,
+                "best": "; ".join(best_lines(search)),
+            }
+        )
+    return [Extra("searches", "Searches", render("searches.html", rows=rows))]
 
 
 def search_page(search: SearchView, files: Sequence[str] = (), back: bool = False) -> str:
@@ -112,24 +95,20 @@ def search_page(search: SearchView, files: Sequence[str] = (), back: bool = Fals
         files: Names of the CSV files beside it.
         back: Whether to link to the main page.
     """
-    heading = f"Search {search.name}: {search.caption}"
-    links = [f'<li><a href="#s{number}">{escape(study.title)}</a></li>' for number, study in enumerate(search.studies)]
-    body = [
-        *([f'<p><a href="../../{PAGE}">all tables, and what numbers of their scale can show</a></p>'] if back else []),
-        f"<h1>{escape(heading)}</h1>",
-        '<div class="summary">',
-        *(f"<p>{escape(study.title)}: {escape(counts(study))}</p>" for study in search.studies),
-        *(f"<p>best: {escape(line)}</p>" for line in best_lines(search)),
-        *(f"<p>{escape(check.sentence)} ({SOURCE})</p>" for check in checks(search) if check.verdict != "not run"),
-        "</div>",
-        *([f"<nav><ul>{''.join(links)}</ul></nav>"] if len(links) > 1 else []),
-        "<main>",
-        *claim_section(search),
-        *(part for number, study in enumerate(search.studies) for part in study_section(f"s{number}", study)),
-        "</main>",
-        *_files(files),
-    ]
-    return document(heading, body, SEARCH_STYLE)
+    lines = [f"{study.title}: {counts(study)}" for study in search.studies]
+    lines += [f"best: {line}" for line in best_lines(search)]
+    lines += [f"{check.sentence} ({SOURCE})" for check in checks(search) if check.verdict != "not run"]
+    studies = [study_section(f"s{number}", study) for number, study in enumerate(search.studies)]
+    html = render(
+        "search.html",
+        heading=f"Search {search.name}: {search.caption}",
+        back=PAGE if back else "",
+        lines=lines,
+        titles=[study.title for study in search.studies],
+        sections=[threshold_section(search), *studies],
+        files=files,
+    )
+    return str(html)
 
 
 def _write_frames(target: Path, trials: pd.DataFrame, search: SearchView) -> list[str]:
@@ -149,8 +128,3 @@ def _write_frames(target: Path, trials: pd.DataFrame, search: SearchView) -> lis
         else:
             path.unlink(missing_ok=True)
     return [f"{name}.csv" for name, frame in frames.items() if len(frame)]
-
-
-def _files(files: Sequence[str]) -> list[str]:
-    links = "".join(f'<li><a href="{name}">{name}</a></li>' for name in files)
-    return ['<section id="files"><h2>As CSV</h2>', f"<ul>{links}</ul>", "</section>"] if files else []

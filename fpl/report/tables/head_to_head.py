@@ -104,13 +104,20 @@ class Duel:
         return found if self.opponent == CONTROLS else Counter()
 
     @property
+    def mean(self) -> float:
+        """Mean difference over all comparisons, in points; NaN for none."""
+        return float(np.mean([pair.gain for pair in self.pairs])) if self.pairs else float("nan")
+
+    @property
     def _mean(self) -> str:
-        mean = np.mean([pair.gain for pair in self.pairs])
         interval = bootstrap_interval([pair.gain for pair in self.pairs], [pair.column for pair in self.pairs])
         if interval is None:
-            return f"mean difference {mean:+.2f} points (one column: no interval)"
+            return f"mean difference {self.mean:+.2f} points (one column: no interval)"
         rough = f" over {interval.n} columns" + (" only: rough" if interval.n < FEW else "")
-        return f"mean difference {mean:+.2f} points (95 % interval {interval.low:+.2f} to {interval.high:+.2f}{rough})"
+        return (
+            f"mean difference {self.mean:+.2f} points "
+            f"(95 % interval {interval.low:+.2f} to {interval.high:+.2f}{rough})"
+        )
 
     @property
     def _waiting(self) -> str:

@@ -2,72 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
-from fpl.report.elements import bullets, scroll
-from fpl.report.tables.entry import Entry, Grid, Line
+from markupsafe import Markup
+
+from fpl.report.tables.entry import Grid
 from fpl.report.tables.numbers import show
 from fpl.report.tables.remarks import gaps, head, notes, title, warnings
+from fpl.report.template import render
 
 
-def section(grid: Grid) -> str:
+def section(grid: Grid) -> Markup:
     """A `<section>` whose id is the table's name."""
     texts, marks = notes(grid)
-    heading = escape(title(grid))
-    rows = [_row(line, marks.get(line.row.key, [])) for line in grid.lines]
-    parts = [
-        f'<section id="{grid.name}">',
-        f'<h2><a href="#{grid.name}">{heading}</a></h2>',
-        f'<p class="head">{escape("; ".join(head(grid)))}</p>',
-        scroll(title(grid), "\n".join(["<table>", *_header(grid), "<tbody>", *rows, "</tbody>", "</table>"])),
-        *([f'<ol class="notes">{"".join(f"<li>{escape(note)}</li>" for note in texts)}</ol>'] if texts else []),
-        *bullets("gaps", gaps(grid)),
-        *bullets("warnings", [f"warning: {warning}" for warning in warnings(grid)]),
-        "</section>",
-    ]
-    return "\n".join(parts)
-
-
-def _header(grid: Grid) -> list[str]:
-    grouped = any(column.group for column in grid.columns)
-    corner = f'<td{" rowspan=2" if grouped else ""} class="label"></td>'
-    names = "".join(f'<th scope="col">{escape(column.header)}</th>' for column in grid.columns)
-    if not grouped:
-        return [f"<thead><tr>{corner}{names}</tr></thead>"]
-    groups = "".join(
-        f'<th scope="colgroup" colspan="{len(list(columns))}">{escape(group)}</th>'
-        for group, columns in groupby(grid.columns, key=lambda column: column.group)
-    )
-    return [f"<thead><tr>{corner}{groups}</tr>", f"<tr>{names}</tr></thead>"]
-
-
-def _row(line: Line, marks: Sequence[int]) -> str:
-    numbers = f"<sup>{', '.join(map(str, marks))}</sup>" if marks else ""
-    cells = "".join(f'<td class="{entry.state}">{_cell(entry)}</td>' for entry in line.entries)
-    return (
-        f'<tr class="{line.row.role}"><th scope="row" class="label">{escape(line.row.label)}{numbers}</th>{cells}</tr>'
+    return render(
+        "section.html",
+        name=grid.name,
+        title=title(grid),
+        head=head(grid),
+        table=table(grid, marks=marks),
+        notes=texts,
+        gaps=gaps(grid),
+        warnings=[f"warning: {warning}" for warning in warnings(grid)],
     )
 
 
-def _cell(entry: Entry) -> str:
-    shown = show(entry)
-    lines = []
-    if shown.ours:
-        direction = "up" if shown.arrow.startswith("↑") else "down"
-        parts = [f'<span class="ours">{escape(shown.ours)}</span>']
-        if shown.spread:
-            parts.append(f'<span class="spread">{escape(shown.spread)}</span>')
-        if shown.arrow:
-            parts.append(f'<span class="{direction}">{escape(shown.arrow)}</span>')
-        if shown.mark:
-            parts.append(f'<abbr title="{escape(str(entry.verdict))}">{escape(shown.mark)}</abbr>')
-        lines.append(f"<div>{' '.join(parts)}</div>")
-    if shown.word:
-        lines.append(f'<div class="word" title="{escape(entry.reason)}">{escape(shown.word)}</div>')
-    if shown.paper:
-        number = f"<b>{escape(shown.paper)}</b>" if shown.bold else escape(shown.paper)
-        arrow = f" {escape(shown.paper_arrow)}" if shown.paper_arrow else ""
-        lines.append(f'<div class="paper">{"cited" if shown.cited else "paper"} {number}{arrow}</div>')
-    return "".join(lines) or "–"
+def table(grid: Grid, roles: Collection[str] = (), marks: Mapping[str, Sequence[int]] | None = None) -> Markup:
+    """The `<table>` alone.
+
+    Args:
+        grid: The table.
+        roles: Of the rows that are shown (`Row.role`); empty for all.
+        marks: Key of a row -> numbers of its notes.
+    """
+    groups = [(name, len(list(columns))) for name, columns in groupby(grid.columns, key=lambda column: column.group)]
+    lines = [line for line in grid.lines if not roles or line.row.role in roles]
+    grouped = groups if any(name for name, _ in groups) else []
+    return render("table.html", grid=grid, lines=lines, groups=grouped, marks=marks or {}, show=show)

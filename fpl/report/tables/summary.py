@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fpl.report.tables.entry import Grid, Scale
 from fpl.report.tables.head_to_head import Duel, duels
+from fpl.report.tables.numbers import plural
 from fpl.store.lookup import number
 from fpl.store.read import Results
 from fpl.text import duration
@@ -37,6 +38,20 @@ class Summary:
     duels: tuple[Duel, ...]
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The comparisons in one sentence, and whether they measure what the paper's do."""
+        found = [
+            f"{duel.opponent} in {duel.signs.wins} of {plural(len(duel.pairs), 'comparison')} "
+            f"(mean difference {duel.mean:+.2f} points)"
+            for duel in self.duels
+            if duel.pairs
+        ]
+        if not found:
+            return f"No comparison of FPL is measured yet at scale {self.scale.name}."
+        limits = "" if self.scale.comparable else "; no number of this scale measures what the paper's do"
+        return f"At scale {self.scale.name} FPL beats {', '.join(found)}{limits}."
 
     @property
     def lines(self) -> list[str]:

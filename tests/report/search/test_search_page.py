@@ -183,7 +183,7 @@ def test_main_page_lists_searches(tmp_path: Path) -> None:
     (tmp_path / "search" / "demo").mkdir(parents=True)
     (tmp_path / "search" / "demo" / "index.html").touch()
     (extra,) = search_extra(Results(tmp_path))
-    found = read(extra.html)
+    found = read(str(extra.html))
     # Only a page that is there is linked.
     assert found.links == ["search/demo/index.html"] and found.open == []
     assert "12" in found.text and "T & more" in found.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections import Counter
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def test_the_same_sentences_stand_everywhere(tmp_path: Path) -> None:
     fill(world)
     grids = build_grids(world.campaign, world.results)
     summary = summarize(grids, world.results)
-    texts = console_text(grids, summary, 10_000), markdown(grids, summary), page(grids, summary).replace("&#x27;", "'")
+    texts = console_text(grids, summary, 10_000), markdown(grids, summary), html.unescape(page(grids, summary))
     assert len(summary.lines) == 4
     for line in summary.lines[1:]:
         subject, _, rest = line.partition(": ")

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 from fpl.report.page import Extra, page, write_page, write_tables
 from fpl.report.tables.console import blocks, console_text
@@ -113,7 +114,7 @@ class Cells(HTMLParser):
 
 
 def test_page_is_whole_and_needs_nothing_else(grids: list[Grid], summary: Summary) -> None:
-    extra = Extra("figures", "Figures & more", "<p>drawn</p>")
+    extra = Extra("figures", "Figures & more", Markup("<p>drawn</p>"))
     text = page(grids, summary, "torch 2.9.0 <cpu>\nray 2.50", [extra])
     parser = Cells()
     parser.feed(text)
@@ -125,12 +126,41 @@ def test_page_is_whole_and_needs_nothing_else(grids: list[Grid], summary: Summar
     assert not re.search(r"https?:|//|url\(|@import|<script|<link|<img|\son\w+=", text)
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
     assert "prefers-color-scheme: dark" in text
-    assert text.count("<table>") == text.count('<div class="scroll"') == 4
+    # The main table once more on the first screen.
+    assert text.count("<table>") == text.count('<div class="scroll"') == 5
     assert "torch 2.9.0 &lt;cpu&gt;\nray 2.50" in text and "Figures &amp; more" in text
     assert "Street scenes &amp; 100 % of_them | made up" in text
     assert "4 of 9 runs done, 1 failed; 3:20 of training in total; 3 cells pending" in text
     assert "1 win, 1 loss, 0 ties" in text
     assert "Scale little: its numbers do not measure" in text and "They cannot show gains in mIoU" in text
+
+
+def test_the_first_screen(grids: list[Grid], summary: Summary) -> None:
+    picture = Markup('<figure id="method">drawn</figure>')
+    text = page(grids, summary, picture=picture)
+    first, _, rest = text.partition('<div class="scale">')
+    verdict = (
+        "At scale little FPL beats its baseline in 1 of 2 comparisons (mean difference +0.12 points); "
+        "no number of this scale measures what the paper&#39;s do."
+    )
+    places = [first.index(part) for part in ("<h1>", verdict, str(picture), '<a href="#main">', "<table>")]
+    assert places == sorted(places) and "<table>" in rest and picture not in rest
+    parser = Cells()
+    parser.feed(first)
+    # FPL and its baselines, as they stand below: nothing cited, no control, no note.
+    body = {"".join(row[0][1]): [list(filter(None, lines)) for _, lines in row[1:]] for row in parser.rows[2:]}
+    assert body == {name: EXPECTED[name] for name in ("CPS", "FPL+CPS", "FPL+AEL")}
+    assert "<sup>" not in first
+    # One table alone is not shown twice, and without runs there is nothing to say.
+    alone = page(grids[:1], summarize(grids[:1], None))
+    assert alone.count("<table>") == 1
+
+
+def test_without_runs_the_verdict_says_so(tmp_path: Path) -> None:
+    world = World(tmp_path, "little")
+    assert summarize(build_grids(world.campaign, None), None).verdict == (
+        "No comparison of FPL is measured yet at scale little."
+    )
 
 
 def test_page_cells(grids: list[Grid], summary: Summary) -> None:
