@@ -96,6 +96,10 @@ def test_figures_and_claims_are_those_of_the_runs(results: Results, tmp_path: Pa
         assert path.read_bytes() == (folder / path.name).read_bytes(), path.name
 
 
+def test_the_picture_of_the_readme_is_that_of_the_runs() -> None:
+    assert (ROOT / "docs" / "method.png").read_bytes() == (RESULTS / "mini" / FOLDER / "method.png").read_bytes()
+
+
 def test_pages_of_searches_are_those_of_the_trials(results: Results) -> None:
     for name in results.searches:
         folder = results.folder / "search" / name

@@ -12,7 +12,7 @@ from fpl.config.figure import load_figures
 from fpl.report.claims.check_claims import scale_note, write_claims
 from fpl.report.figures.drawing_cache import Map, drawings, forget_others, in_order
 from fpl.report.figures.export import FOLDER, Prepared, prepare, write_figures
-from fpl.report.figures.figure_section import figure_extra
+from fpl.report.figures.figure_section import figure_extra, first_figure
 from fpl.report.page import Extra, write_page, write_tables
 from fpl.report.search.search_page import search_extra, write_search_pages
 from fpl.report.tables.shown import Shown
@@ -64,6 +64,7 @@ def write_report(
     write_tables(folder, shown.grids, shown.summary)
     prepared: list[Prepared] = []
     extra: list[Extra] = []
+    picture: Markup | None = None
     figures = load_figures(experiments)
     if draw and figures:
         prepared = prepare(figures, shown.campaign, store)
@@ -72,10 +73,11 @@ def write_report(
         write_figures(target, prepared, drawn=drawn)
         write_claims(target, [one for item in prepared for one in item.verdicts], scale_note(shown.campaign))
         forget_others(target, prepared)
+        picture = first_figure(prepared, drawn, target)
         extra += figure_extra(prepared, drawn, target)
     elif figures:
         extra.append(Extra("figures", "Figures", LATER))
     environment = folder / ENVIRONMENT
     text = environment.read_text(encoding="utf-8") if environment.is_file() else ""
-    page = write_page(folder, shown.grids, shown.summary, text, [*extra, *search_extra(store)])
+    page = write_page(folder, shown.grids, shown.summary, text, [*extra, *search_extra(store)], picture)
     return Written(page, pages, prepared)

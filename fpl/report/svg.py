@@ -113,5 +113,16 @@ def inline(figure: Figure, name: str, words: str) -> Markup:
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", text)
     text = text.replace(INK, "currentColor").replace(GROUND, "var(--back)")
+    text = re.sub(r">\s+<", "><", re.sub(r"<[^>]+>", _short, text))
     label = f'<svg role="img" aria-label="{escape(words)}"'
     return Markup(text.replace("<svg", label, 1))
+
+
+def _short(tag: re.Match[str]) -> str:
+    """A tag whose coordinates have one decimal instead of matplotlib's six, in a line: a unit is a point."""
+    return re.sub(r'(?<= )(?:d|x|y)="[^"]*"|translate\([^)]*\)', lambda found: _short_numbers(found[0]), tag[0])
+
+
+def _short_numbers(text: str) -> str:
+    text = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), text)
+    return re.sub(r"\s*\n\s*|(?<=[MLCQ]) ", "", text)

@@ -128,7 +128,7 @@ def test_a_kind_says_what_it_lacks(folder: Path) -> None:
 def test_every_figure_of_the_paper_is_there() -> None:
     names = [figure.name for figure in load_figures(EXPERIMENTS)]
     expected = ["figure_3a", "figure_3b", "figure_4", "table_4_curve", "figure_5a", "figure_5b", "table_5_curve"]
-    assert names == [*expected, "figure_6", *(f"figure_a{number}" for number in range(1, 9))]
+    assert names == ["method", *expected, "figure_6", *(f"figure_a{number}" for number in range(1, 9))]
     for figure in load_figures(EXPERIMENTS):
         check_options(figure)
 

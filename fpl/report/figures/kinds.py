@@ -107,6 +107,13 @@ def _score_maps(figure: Figure, source: Source) -> tuple[pd.DataFrame, Paint]:
     return pictures.score_table(run), partial(figure_pictures.paint_score_maps, run=run)
 
 
+def _strip(figure: Figure, source: Source) -> tuple[pd.DataFrame, Paint]:
+    run = _first(source)
+    run = run.only(run.images("image", "k", *SCORES)[:1])
+    numbers = pd.concat([pictures.k_map_table(run), pictures.score_table(run)], ignore_index=True)
+    return numbers, partial(figure_pictures.paint_strip, run=run)
+
+
 def _segmentations(figure: Figure, source: Source) -> tuple[pd.DataFrame, Paint]:
     runs = [pictures.pictures_of(source, item, item.records[0]) for item in source.drawn]
     shown = _cut(figure, pictures.segmented(runs))
@@ -126,6 +133,8 @@ def _first(source: Source) -> Pictures:
     return run if unlabeled.empty else replace(run, frame=unlabeled)
 
 
+# The kind of the figure on the first screen of the page.
+STRIP = "strip"
 # Images that a figure shows unless it says how many.
 IMAGES = 5
 DIAGNOSTICS, KEPT = "K statistics and diagnostics", "pictures of example images"
@@ -148,5 +157,6 @@ KINDS: dict[str, Kind] = {
     ),
     "k_maps": Kind(_k_maps, KEPT, frozenset({"images"})),
     "score_maps": Kind(_score_maps, KEPT, frozenset({"images"})),
+    STRIP: Kind(_strip, KEPT),
     "segmentations": Kind(_segmentations, KEPT, frozenset({"images"})),
 }

@@ -15,7 +15,7 @@ import pytest
 from fpl.config.figure import load_figures
 from fpl.report.figures.drawing_cache import CACHE, Drawing, Task, drawings, forget_others
 from fpl.report.figures.export import COLUMN, DPI, Prepared, prepare, write_figures
-from fpl.report.figures.figure_section import figure_extra
+from fpl.report.figures.figure_section import figure_extra, first_figure
 from fpl.report.page import Extra
 from fpl.store.pictures import encode
 from fpl.store.write import write_table
@@ -238,6 +238,8 @@ cells = "main.fpl_cps.small_8"
     ("kind", "expected"),
     [
         ("k_maps", {"pixels": [16], "mean_k": [1.375], "share_k1": [0.625]}),
+        # The table of K, then that of scores.
+        ("strip", {"pixels": [16, 12, 0, 0]}),
         ("score_maps", {"case": [1, 2, 3], "pixels": [12, 0, 0]}),
         ("segmentations", {"run": ["CPS", "FPL+CPS"], "pixels": [12, 12], "pixel_accuracy": [50.0, 100.0]}),
     ],
@@ -246,7 +248,8 @@ def test_pictures_are_drawn_with_the_numbers_behind_them(
     tmp_path: Path, kind: str, expected: dict[str, list[Any]]
 ) -> None:
     world = figure_world(tmp_path, "little")
-    (world.experiments / "figures" / f"{kind}.toml").write_text(PICTURES.replace("KIND", kind))
+    text, images = PICTURES.replace("KIND", kind), "options = { images = 1 }\n"
+    (world.experiments / "figures" / f"{kind}.toml").write_text(text if kind != "strip" else text.replace(images, ""))
     truth = np.array([[255, 255, 255, 255], [0, 0, 1, 1], [0, 0, 1, 1], [0, 0, 1, 1]], dtype=np.uint8)
     scores = np.where(truth == 255, np.nan, 0.5).astype(np.float16)
     k = np.where(truth == 1, 2, 1).astype(np.uint8)
@@ -272,6 +275,11 @@ def test_pictures_are_drawn_with_the_numbers_behind_them(
     assert set(table["image_id"]) == {"one"}
     for name, values in expected.items():
         assert table[name].tolist() == values
+    # One kind stands on the first screen, all others further down.
+    drawn = drawings(None, [first])
+    top, below = first_figure([first], drawn, tmp_path), "".join(item.html for item in figure_extra([first], drawn))
+    assert (top is not None) == (kind == "strip") and ("<svg" in below) == (kind != "strip")
+    assert top is None or (top.count("<svg") == 1 and '<a href="figures/strip.png">PNG</a>' in top)
 
 
 def test_a_page_without_figure_files_has_no_section(world: World, tmp_path: Path) -> None:
