@@ -53,6 +53,7 @@ def _drawn(item: Prepared, drawing: Drawing, files: Path | None) -> Markup:
         "figure.html",
         name=name,
         kind=item.figure.figure.kind,
+        folded=item.figure.figure.kind == STRIP,
         # Made by `fpl.report.svg`.
         svg=Markup(drawing["svg"].decode()),
         number=item.figure.figure.number,
