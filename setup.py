@@ -5,6 +5,9 @@ from setuptools import find_packages, setup
 setup(
     packages=[*find_packages(include=["fpl", "fpl.*"]), "fpl.experiments"],
     package_dir={"fpl.experiments": "experiments"},
-    package_data={"fpl": ["py.typed", "losses/kernels/source/*", "report/templates/*"], "fpl.experiments": ["*.md", "*/*.toml"]},
+    package_data={
+        "fpl": ["py.typed", "losses/kernels/source/*", "report/templates/*"],
+        "fpl.experiments": ["*.md", "*/*.toml"],
+    },
     include_package_data=False,
 )
