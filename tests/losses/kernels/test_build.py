@@ -226,8 +226,7 @@ def test_where_libraries_are_kept(monkeypatch: pytest.MonkeyPatch, temporary: Pa
 
 
 def test_the_sources_come_with_the_package() -> None:
-    lines = (Path(__file__).parents[3] / "pyproject.toml").read_text()
-    assert '"losses/kernels/source/*"' in lines
+    # That a wheel has them is tested in tests/test_distribution.py.
     assert {"full.cpp", "tile.hpp", "pixel.hpp", "vector.hpp", "logits.hpp"} <= {
         path.name for path in build.SOURCE.iterdir()
     }
