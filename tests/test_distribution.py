@@ -129,3 +129,6 @@ fuzzy_positive_loss(student, teacher, threshold=0.9).backward()
 print(int(assign(teacher.softmax(1), threshold=0.9).min()))
 """
     assert run(python, "-W", "ignore", "-c", code, cwd=tmp_path, FPL_LOSS="tensor").strip() == "1"
+    # The commands say what they lack.
+    called = subprocess.run([python, "-m", "fpl", "tables"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert called.returncode == 2 and "is not installed" in called.stderr and "Traceback" not in called.stderr

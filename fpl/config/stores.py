@@ -6,6 +6,8 @@ from pathlib import Path
 
 # Of `fpl train`. `fpl reproduce` has RUNS/SCALE.
 LOCAL, RUNS = Path("results/local"), Path("runs")
+# What came with the repository.
+PUBLISHED = Path("results/mini")
 STORES = f"{LOCAL} and {RUNS}/*, newest first"
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from fpl.config.identity import ARITHMETIC, recipe_digest
 from fpl.config.layers import flatten
 from fpl.config.shipped import experiments_folder
-from fpl.config.stores import LOCAL, own_stores
+from fpl.config.stores import LOCAL, PUBLISHED, own_stores
 from fpl.errors import FplError
 from fpl.store.collect import look_over, read_parts
 from fpl.store.columns import COLUMNS, DERIVED
@@ -269,8 +269,8 @@ def load_results(folder: Path | str) -> Results:
 
 
 def find_store() -> Path:
-    """The store that commands wrote last without being told where; that of `fpl train` where there is none."""
-    return next(filter(has_results, own_stores()), LOCAL)
+    """The store that commands wrote last without being told where; the published one where there is none."""
+    return next(filter(has_results, [*own_stores(), PUBLISHED]), LOCAL)
 
 
 def has_results(folder: Path) -> bool:

@@ -20,6 +20,7 @@ from fpl.errors import FplError
 from fpl.source import source_digest
 from fpl.sweep.plan.cost import Cost, Work, window_of
 from fpl.sweep.plan.rows import read_rows, write_rows
+from fpl.text import duration
 
 COSTS = "costs.parquet"
 # Folder of results that came with the code: a store in `runs/mini` begins with what was counted for `results/mini`.
@@ -89,13 +90,14 @@ class Costs:
 
     def learn(self, configs: Iterable[RunConfig]) -> None:
         """Count what is not known yet, each kind once, and keep it."""
-        began, said = time.monotonic(), False
+        began = said = time.monotonic()
         wanted = {cost_key(config): config for config in configs}
         new = [key for key in wanted if key not in self.known and key not in self.published]
         for number, key in enumerate(new):
-            if not said and time.monotonic() - began > PATIENCE:
-                said = True
-                self.say(f"counting what runs cost, once for each kind: {number} of {len(new)}")
+            if (now := time.monotonic()) - said > PATIENCE:
+                said = now
+                left = duration((now - began) / number * (len(new) - number)) if number else "?"
+                self.say(f"counting what runs cost, once for each kind: {number} of {len(new)}, {left} left")
             self.known[key] = _count(key, wanted[key])
         if new and self.path is not None:
             # A plan is readable in a store that is not writable.
