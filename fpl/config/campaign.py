@@ -124,9 +124,15 @@ def _unknown(name: str, every: Sequence[Experiment]) -> FplError:
         near = difflib.get_close_matches(table, known, n=1, cutoff=0.5)
         guess = f"did you mean {near[0]}? " if near else ""
         return FplError(f"no table {table!r}", hint=f"{guess}there are: {', '.join(known)}")
-    rows = ", ".join(row.key for row in fitting[0].rows)
-    columns = ", ".join(column.key for column in fitting[0].columns)
+    known_parts = [[row.key for row in fitting[0].rows], [column.key for column in fitting[0].columns]]
+    rows, columns = (", ".join(keys) for keys in known_parts)
     return FplError(
         f"{rest!r} fits no cell of {fitting[0].name}",
-        hint=f"names are TABLE.ROW.COLUMN; rows: {rows}; columns: {columns}",
+        hint=f"{_meant(rest.split('.'), known_parts)}names are TABLE.ROW.COLUMN; rows: {rows}; columns: {columns}",
     )
+
+
+def _meant(parts: Sequence[str], known: Sequence[Sequence[str]]) -> str:
+    """The row and column nearest to those named; empty where one is like none or has wildcards."""
+    near = [difflib.get_close_matches(part, keys, n=1, cutoff=0.5) for part, keys in zip(parts, known, strict=False)]
+    return f"did you mean {'.'.join(found[0] for found in near)}? " if near and all(near) else ""

@@ -351,6 +351,8 @@ def test_subsets_keep_their_baselines(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("mian", r"no table 'mian'\n.*did you mean main\? there are: main, again, settings, speed"),
+        ("main.fpl_csp", r"did you mean fpl_cps\? names are"),
+        ("main.fpl_csp.smal_16", r"did you mean fpl_cps.small_16\? names are"),
         ("main.nobody", r"'nobody' fits no cell of main\n.*rows: teacher, cps, fpl_cps"),
         ("main.cps.huge", r"'cps.huge' fits no cell of main\n.*columns: small_16, small_8, large_8"),
     ],
