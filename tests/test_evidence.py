@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,12 @@ def test_runs_are_of_one_commit_and_this_arithmetic(results: Results) -> None:
     assert told["arithmetic"] == str(ARITHMETIC)
     assert set(results.noise["run_id"]) <= set(runs["run_id"])
     assert results.failures.empty
+
+
+def test_nothing_published_names_somebodys_folders(results: Results) -> None:
+    for path in (results.folder / "ENVIRONMENT", *results.folder.rglob("*.html"), *results.folder.rglob("*.md")):
+        if path.exists():
+            assert not re.search(r"(?<![\w.<])/(?:work|home|root|tmp|Users|mnt)/", path.read_text()), path
 
 
 def test_searches_are_of_this_arithmetic_and_agree_with_the_runs(results: Results) -> None:

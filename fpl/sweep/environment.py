@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 
 import torch
 
@@ -15,6 +16,8 @@ from fpl.sweep.outcome import provenance
 from fpl.sweep.plan.capacity import instruction_sets
 from fpl.text import duration, timestamp
 
+# An absolute path up to its last name, alone or behind an equals sign.
+_FOLDERS = re.compile(r"(?<![^\s=])/(?:[^\s/]+/)*(?=[^\s/])")
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic")
 
 
@@ -22,7 +25,7 @@ def environment(command: str, seconds: float, trained: int, device: torch.device
     """Machine, versions, commit and wall time of a campaign, one `key: value` per line.
 
     Args:
-        command: What was typed.
+        command: What was typed. Of absolute paths the last name is kept: what is published names nobody's folders.
         seconds: Wall time of carrying the runs out.
         trained: Runs that were trained in that time.
         device: What they ran on.
@@ -30,7 +33,7 @@ def environment(command: str, seconds: float, trained: int, device: torch.device
     where = provenance(device)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     lines = {
-        "command": command,
+        "command": _FOLDERS.sub(".../", command),
         "finished": timestamp(),
         "wall time": f"{duration(seconds)} for the {trained} runs of the last call",
         "commit": where["commit"] or "unknown (not a checkout)",
