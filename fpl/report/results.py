@@ -127,10 +127,14 @@ def print_scores(
 
 def _fitting(frame: pd.DataFrame, console: Console) -> list[str]:
     """The columns that fit into the terminal side by side with every cell whole, from the left; one at least."""
-    names = [str(name) for name in frame]
-    # Two blanks and a line for each, and the last line.
-    while len(names) > 1 and sum(_width(frame, name) + 3 for name in names) + 1 > console.width:
-        names.pop()
+    names: list[str] = []
+    room = console.width - 1
+    for name in map(str, frame):
+        # Two blanks and a line for each.
+        room -= _width(frame, name) + 3
+        if names and room < 0:
+            break
+        names.append(name)
     return names
 
 
