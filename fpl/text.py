@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 # What a terminal would obey, or would show in another order than it is written: control characters but for tabs and
@@ -30,6 +31,12 @@ def printable_tree(value: Any) -> Any:
     if isinstance(value, dict):
         return {printable(key): printable_tree(item) for key, item in value.items()}
     return value
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """`did you mean NAME? `, the beginning of a hint, with the known name most like a word; empty if none is."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 _TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")

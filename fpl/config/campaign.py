@@ -14,6 +14,7 @@ from fpl.config.experiment import Experiment, load_experiments
 from fpl.config.figure import load_figures
 from fpl.config.layers import ScaleFile, read_scale, scale_path
 from fpl.errors import FplError
+from fpl.text import meant
 
 # Folders of `experiments/`.
 TABLES, BASE = "tables", "base"
@@ -121,18 +122,17 @@ def _unknown(name: str, every: Sequence[Experiment]) -> FplError:
     known = [item.name for item in every]
     fitting = [item for item in every if _names_table(name, item.name)]
     if not fitting:
-        near = difflib.get_close_matches(table, known, n=1, cutoff=0.5)
-        guess = f"did you mean {near[0]}? " if near else ""
+        guess = meant(table, known)
         return FplError(f"no table {table!r}", hint=f"{guess}there are: {', '.join(known)}")
     known_parts = [[row.key for row in fitting[0].rows], [column.key for column in fitting[0].columns]]
     rows, columns = (", ".join(keys) for keys in known_parts)
     return FplError(
         f"{rest!r} fits no cell of {fitting[0].name}",
-        hint=f"{_meant(rest.split('.'), known_parts)}names are TABLE.ROW.COLUMN; rows: {rows}; columns: {columns}",
+        hint=f"{_meant_cell(rest.split('.'), known_parts)}names are TABLE.ROW.COLUMN; rows: {rows}; columns: {columns}",
     )
 
 
-def _meant(parts: Sequence[str], known: Sequence[Sequence[str]]) -> str:
+def _meant_cell(parts: Sequence[str], known: Sequence[Sequence[str]]) -> str:
     """The row and column nearest to those named; empty where one is like none or has wildcards."""
     near = [difflib.get_close_matches(part, keys, n=1, cutoff=0.5) for part, keys in zip(parts, known, strict=False)]
     return f"did you mean {'.'.join(found[0] for found in near)}? " if near and all(near) else ""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from fpl.errors import FplError
+from fpl.text import meant
 
 # Section of a file -> its model, what one entry of a list is called (empty: no list), and the key that names it.
 Parts = Mapping[str, tuple[type[BaseModel], str, str]]
@@ -42,6 +42,5 @@ def explain(
         text = problem["msg"].removeprefix("Value error, ")
         return FplError(f"{before}{key}: {text}" if key else text, where=where)
     known = [field.alias or name for name, field in model.model_fields.items()]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    guess = f"did you mean {near[0]}? " if near else ""
+    guess = meant(key, known)
     return FplError(f"{before}unknown key {key}", where=where, hint=f"{guess}known here: {', '.join(known)}")

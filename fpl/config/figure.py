@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from fpl.config.layers import read_tables
 from fpl.errors import FplError
 from fpl.files import visible
 from fpl.names import Name
+from fpl.text import meant
 
 FIGURES = "figures"
 
@@ -144,7 +144,6 @@ def load_figures(folder: Path, names: Sequence[str] = ()) -> list[Figure]:
     found.sort(key=lambda figure: figure.about.order)
     known = [figure.name for figure in found]
     if unknown := [name for name in names if name not in known]:
-        near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.5)
-        guess = f"did you mean {near[0]}? " if near else ""
+        guess = meant(unknown[0], known)
         raise FplError(f"no figure {unknown[0]!r}", hint=f"{guess}there are: {', '.join(known) or 'none'}")
     return [figure for figure in found if not names or figure.name in names]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 from fpl.errors import FplError
 from fpl.files import visible
 from fpl.names import RULE, is_name
-from fpl.text import printable_tree
+from fpl.text import meant, printable_tree
 
 # Tables of an experiment file that are prose for its reader or steer the composition, not the run.
 ABOUT, INHERIT = "about", "inherit"
@@ -110,8 +109,7 @@ def scale_path(config_path: Path, scale: str) -> Path:
             return candidate
     known = sorted(file.stem for folder in folders for file in visible(folder, "*.toml"))
     nearest = next((folder for folder in folders if folder.is_dir()), folders[0])
-    near = difflib.get_close_matches(scale, known, n=1, cutoff=0.5)
-    guess = f"did you mean {near[0]}? " if near else ""
+    guess = meant(scale, known)
     raise FplError(
         f"no scale {scale!r} in {nearest}",
         where="--scale",

@@ -5,7 +5,6 @@ A file of `experiments/search/` becomes a `Search`; `fpl.config.study` makes run
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from fpl.config.layers import flatten, read_tables
 from fpl.errors import FplError
 from fpl.files import visible
 from fpl.names import Name, is_name
+from fpl.text import meant
 
 Value = str | int | float | bool
 # How Optuna proposes trials; `grid` tries the paper's own settings and nothing else.
@@ -240,8 +240,7 @@ def load_search(folder: Path, name: str) -> Search:
     path = Path(name) if name.endswith(".toml") else folder / SEARCHES / f"{name}.toml"
     if not path.is_file():
         known = search_names(folder)
-        near = difflib.get_close_matches(path.stem, known, n=1, cutoff=0.5)
-        guess = f"did you mean {near[0]}? " if near else ""
+        guess = meant(path.stem, known)
         raise FplError(f"no search {name!r}", where=str(path), hint=f"{guess}there are: {', '.join(known) or 'none'}")
     tree = read_tables(path)
     try:

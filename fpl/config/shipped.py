@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 import fpl
 from fpl.errors import FplError
+from fpl.text import meant
 
 NAME = "experiments"
 
@@ -43,6 +43,5 @@ def experiment_file(path: Path) -> Path:
     if len(path.parts) == 1 and (recipe := base / f"{path.name.removesuffix('.toml')}.toml").is_file():
         return recipe
     names = sorted(found.stem for found in base.glob("*.toml"))
-    near = difflib.get_close_matches(path.stem, names, n=1, cutoff=0.5)
-    hint = (f"did you mean {near[0]}? " if near else "") + f"recipes: the files of {base}"
+    hint = f"{meant(path.stem, names)}recipes: the files of {base}"
     raise FplError("cannot read it: there is no such file", where=str(path), hint=hint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import random
@@ -20,6 +19,7 @@ from fpl.config.layers import flatten, merge, nested, parse_override
 from fpl.config.schema import RunConfig
 from fpl.config.search import Head, Search, Suggests, Value, load_search, with_changes
 from fpl.errors import FplError
+from fpl.text import meant
 
 # Combinations of choices and ends of ranges that are tried out before a search starts: a few milliseconds.
 TRIED_ENDS = 100
@@ -212,8 +212,7 @@ def _check_keys(study: Study) -> None:
     for parameter in study.search.space:
         for key in (parameter.key, *parameter.when):
             if key not in study.settings:
-                near = difflib.get_close_matches(key, study.settings, n=1, cutoff=0.5)
-                guess = f"did you mean {near[0]}? " if near else ""
+                guess = meant(key, study.settings)
                 section = key.partition(".")[0] + "."
                 known = [name for name in study.settings if name.startswith(section)] or sorted(
                     {name.partition(".")[0] + ".…" for name in study.settings if "." in name}

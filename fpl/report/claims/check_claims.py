@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from fpl.report.figures.series import Source, find_series
 from fpl.report.spreadsheet import csv_bytes
 from fpl.report.tables.markdown import escape
 from fpl.report.template import render
+from fpl.text import meant
 
 CHECKS: dict[str, Callable[..., Outcome]] = {**claim_checks.CHECKS, **claim_series.CHECKS, **claim_pictures.CHECKS}
 # Option of any claim: cells that it is decided on, instead of the figure's.
@@ -104,8 +104,7 @@ def check_of(figure: Figure, claim: Claim) -> Callable[..., Outcome]:
     """
     where = f"figure {figure.name}, claim {claim.name}"
     if claim.check not in CHECKS:
-        near = difflib.get_close_matches(claim.check, CHECKS, n=1, cutoff=0.5)
-        guess = f"did you mean {near[0]}? " if near else ""
+        guess = meant(claim.check, CHECKS)
         raise FplError(f"no check {claim.check!r}", where=where, hint=f"{guess}there are: {', '.join(sorted(CHECKS))}")
     check = CHECKS[claim.check]
     signature = inspect.signature(check)

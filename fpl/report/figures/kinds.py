@@ -5,7 +5,6 @@ A new kind is one entry of `KINDS`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +22,7 @@ from fpl.report.figures.kept_pictures import Pictures
 from fpl.report.figures.quantities import QUANTITIES
 from fpl.report.figures.series import Source
 from fpl.store.pictures import SCORES
+from fpl.text import meant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -82,8 +82,7 @@ def check_options(figure: Figure) -> Kind:
 
 
 def _hint(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return (f"did you mean {near[0]}? " if near else "") + f"known here: {', '.join(sorted(known)) or 'none'}"
+    return f"{meant(word, known)}known here: {', '.join(sorted(known)) or 'none'}"
 
 
 def _curves(numbers: Numbers, drawing: Drawing) -> Make:
