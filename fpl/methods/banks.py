@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from fpl.models.dropout import drawn_numbers
+
 if TYPE_CHECKING:
     from fpl.methods.base import Workers
 
@@ -119,6 +121,5 @@ class ClassBank(Bank):
             uniform: Numbers [*wanted, k] in [0, 1) that decide.
         """
         counts = self.counts[wanted].unsqueeze(-1)
-        # A number next to 1 may round up to the count.
-        slots = torch.minimum((uniform * counts).long(), (counts - 1).clamp_min(0))
+        slots = drawn_numbers(uniform, counts)
         return self.features[self.starts[wanted].unsqueeze(-1) + slots].float()

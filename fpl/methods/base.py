@@ -212,7 +212,7 @@ class Method(nn.Module):
 
     def thin(self, pixels: Tensor) -> Tensor:
         """Labels, masks or images `[..., H, W]` at the positions of `train_logits`: the nearest pixel of each."""
-        return nearest(pixels, self._thin_size(pixels))
+        return nearest_aligned(pixels, self._thin_size(pixels))
 
     def kept_state(self) -> dict[str, Tensor]:
         """What the files of the best and the last weights hold: `state_dict` without the memory of a `Bank`."""
@@ -243,7 +243,7 @@ class Method(nn.Module):
         return value
 
 
-def nearest(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+def nearest_aligned(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     """Labels, masks or images `[..., H, W]` at `size` places that lie at equal distances from corner to corner.
 
     `resize` enlarges from the same places; the nearest pixel of each is taken.

@@ -31,10 +31,10 @@ from fpl.config.contrast import ContrastOptions
 from fpl.data.spec import IGNORE
 from fpl.losses.checks import to_compute
 from fpl.methods.banks import ClassBank
-from fpl.methods.base import Workers, nearest
+from fpl.methods.base import Workers, nearest_aligned
 from fpl.methods.reliability import lowest
 from fpl.methods.teacher import Ema, teacher_of
-from fpl.models.dropout import global_uniform
+from fpl.models.dropout import drawn_numbers, global_uniform
 from fpl.models.network import unit
 
 
@@ -128,11 +128,11 @@ class Contrast(nn.Module):
         options, size, labeled = self.options, (seen.logits.shape[-2], seen.logits.shape[-1]), len(seen.label)
         reliable = lowest(seen.entropy, 1.0 - share, groups=1)
         surest = reliable if options.definition == "paper" else lowest(seen.entropy, share, groups=1)
-        label = torch.cat([nearest(seen.label, size), nearest(seen.pseudo_label, size)])
+        label = torch.cat([nearest_aligned(seen.label, size), nearest_aligned(seen.pseudo_label, size)])
         known = label != IGNORE
         sure, unsure = known.clone(), known.clone()
-        sure[labeled:] &= nearest(surest, size)
-        unsure[labeled:] &= ~nearest(reliable, size)
+        sure[labeled:] &= nearest_aligned(surest, size)
+        unsure[labeled:] &= ~nearest_aligned(reliable, size)
 
         logits = to_compute(seen.logits)
         own = label.unsqueeze(1) == torch.arange(self.classes, device=label.device).view(-1, 1, 1)
@@ -159,7 +159,7 @@ class Contrast(nn.Module):
         options = self.options
         counts, present = pool.anchor.sum(0), pool.shown.any(0)
         # A class's anchor of number k, from 0, is the first pixel at which k + 1 of them have been seen.
-        wanted = (for_anchors * counts.unsqueeze(1)).long().clamp_max((counts - 1).clamp_min(0).unsqueeze(1))
+        wanted = drawn_numbers(for_anchors, counts.unsqueeze(1))
         seen = pool.anchor.T.contiguous().long().cumsum(1)
         chosen = torch.searchsorted(seen, wanted, right=True).clamp_max(len(pool.student) - 1)
         anchors = F.normalize(pool.student[chosen], dim=2)

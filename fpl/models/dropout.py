@@ -31,6 +31,17 @@ def global_normal(shape: tuple[int, ...], device: torch.device) -> Tensor:
     return _own_rows(torch.randn, shape, device)
 
 
+def drawn_numbers(uniform: Tensor, counts: Tensor) -> Tensor:
+    """Whole numbers int64 from 0 to a count - 1, all as likely; 0 where the count is.
+
+    Args:
+        uniform: Numbers in [0, 1) that decide.
+        counts: int64, of a shape that broadcasts with theirs.
+    """
+    # A number next to 1 may round up to the count.
+    return torch.minimum((uniform * counts).long(), (counts - 1).clamp_min(0))
+
+
 def _own_rows(draw: Callable[..., Tensor], shape: tuple[int, ...], device: torch.device) -> Tensor:
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return draw(shape, device=device)

@@ -197,3 +197,8 @@ def nearest(pixels: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
     # Not every device has an operator for the dtype; float32 holds labels of a byte as they are.
     chosen = F.interpolate(pixels.unsqueeze(1).float(), size=tuple(size), mode="nearest")
     return chosen.squeeze(1).to(pixels.dtype)
+
+
+def projector(channels: int, projected: int) -> nn.Sequential:
+    """From embeddings [B, channels, h, w] to features [B, projected, h, w] of a contrast: two convolutions of 1 x 1."""
+    return nn.Sequential(nn.Conv2d(channels, channels, 1), nn.ReLU(inplace=True), nn.Conv2d(channels, projected, 1))

@@ -25,12 +25,12 @@ from fpl.methods.pc2seg.contrast import (
     images_of_negatives,
     negative_weights,
     pixels_at,
-    projector,
     unit_pixels,
 )
 from fpl.methods.pc2seg.method import Pc2Seg
 from fpl.methods.pc2seg.options import OF_CONTRAST, Pc2SegOptions
 from fpl.methods.views import JITTER, cutout_masks
+from fpl.models.network import projector
 from fpl.train.runtime import autocast
 from tests.methods.support import CLOCK, batch_for, build
 

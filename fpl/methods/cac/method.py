@@ -47,6 +47,7 @@ from fpl.methods.cac.options import CELL, CacOptions
 from fpl.methods.cac.places import Places, Seen, mean_loss, places_of
 from fpl.methods.optimizers import OptimizerSpec, Scheduled, make_optimizer
 from fpl.methods.views import StrongView
+from fpl.models.network import projector
 
 # Pixels of a side for which the embedding has one position, in all networks of this suite.
 EMBEDDING_STRIDE = 4
@@ -64,9 +65,7 @@ class Cac(Method):
         self.view_size = self.options.view_size(config.data.crop)
         self.request = BatchRequest(draws=1, crop_scale=self.options.crop_scale)
         channels, projected = self.network.classifier.in_channels, self.options.projection_channels
-        self.projector = nn.Sequential(
-            nn.Conv2d(channels, channels, 1), nn.ReLU(inplace=True), nn.Conv2d(channels, projected, 1)
-        )
+        self.projector = projector(channels, projected)
         self.bank = QueueBank(self.options.bank_size, projected)
 
     def optimizers(self) -> dict[str, Scheduled]:

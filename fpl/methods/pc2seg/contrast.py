@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fpl.losses.checks import to_compute
-
-
-def projector(channels: int, projected: int) -> nn.Sequential:
-    """From embeddings [B, channels, h, w] to features [B, projected, h, w], which `unit_pixels` brings to length 1."""
-    return nn.Sequential(nn.Conv2d(channels, channels, 1), nn.ReLU(inplace=True), nn.Conv2d(channels, projected, 1))
+from fpl.models.dropout import drawn_numbers
 
 
 def drawn_positions(seen: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,8 +23,7 @@ def drawn_positions(seen: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     counts = seen.sum(1, keepdim=True)
     # Those that are seen first, in their order.
     order = seen.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
-    # A number next to 1 may round up to the count.
-    places = torch.minimum((uniform * counts).long(), (counts - 1).clamp_min(0))
+    places = drawn_numbers(uniform, counts)
     return order.gather(1, places), (counts > 0).expand_as(places)
 
 

@@ -34,13 +34,12 @@ from fpl.methods.pc2seg.contrast import (
     images_of_negatives,
     negative_weights,
     pixels_at,
-    projector,
     unit_pixels,
 )
 from fpl.methods.pc2seg.options import Pc2SegOptions
 from fpl.methods.views import strong_draw
 from fpl.models.dropout import global_uniform
-from fpl.models.network import Details, nearest
+from fpl.models.network import Details, nearest, projector
 
 
 class _Pool(NamedTuple):
