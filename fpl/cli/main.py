@@ -12,7 +12,6 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 import fpl
-from fpl.cli.cell import show
 from fpl.cli.data import DATA, DataRoot, data_app, interruptible
 from fpl.cli.figures import figures
 from fpl.cli.groups import grouped
@@ -21,6 +20,7 @@ from fpl.cli.plan import plan
 from fpl.cli.report import report
 from fpl.cli.reproduce import reproduce
 from fpl.cli.search import search
+from fpl.cli.show import show
 from fpl.cli.splits import splits_app
 from fpl.cli.tables import tables
 from fpl.config.defaults import DIAGNOSE_EVERY, MOST_THREADS

@@ -13,7 +13,7 @@ from fpl.cli.data import interruptible
 from fpl.cli.groups import grouped
 from fpl.cli.options import Address, Asked, Folders, Local, Publish, RunLaunch, Store
 from fpl.cli.planning import say
-from fpl.cli.show import show, write_own
+from fpl.cli.reproduced import show, write_own
 from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
 

@@ -1,80 +1,43 @@
-"""What `fpl reproduce` shows of its results: tables, the page of the store, and what is published of it."""
+"""`fpl show`: parse, call, print."""
 
 from __future__ import annotations
 
-import sys
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-if TYPE_CHECKING:
-    from fpl.cli.options import Asked
-    from fpl.report.folder import Written
-    from fpl.report.tables.shown import Shown
-    from fpl.sweep.reproduce import Account
+import typer
 
-
-def write_own(asked: Asked, out: Path, *, shown: Shown | None = None, draw: bool = True) -> Written:
-    """Write what a store shows into its folder; `shown` if that is known."""
-    from fpl.cli.report import on_all_cores
-    from fpl.report.folder import write_report
-    from fpl.store.read import Results
-
-    shown = shown or asked.shown(Results(out))
-    return write_report(out, shown, asked.experiments, draw=draw, run=on_all_cores)
+from fpl.cli.options import EXPERIMENTS, Experiments, Scale, Seeds
+from fpl.errors import FplError
 
 
-def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> None:
-    """Print the tables and how they compare with what is published; write the page, and what is to be published."""
-    from fpl.cli.tables import print_tables
-    from fpl.config.campaign import scale_name
-    from fpl.report.published import compare_lines
-    from fpl.store.read import Results
+def show(
+    name: Annotated[str, typer.Argument(metavar="CELL", help="TABLE.ROW.COLUMN.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value of its runs.")] = None,
+    scale: Scale = "mini",
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results.", show_default="runs/SCALE, else results/SCALE")
+    ] = None,
+    seeds: Seeds = None,
+    experiments: Experiments = EXPERIMENTS,
+) -> None:
+    """Show one cell: its settings and where each comes from, the command that makes it, its runs and their logs."""
+    from fpl.config.campaign import BASE, load_campaign
+    from fpl.config.cells import Resolver
+    from fpl.report.cell import cell_lines
+    from fpl.store.read import has_results, load_results
 
-    _write_environment(account, out)
-    store = Results(out)
-    if asked.overrides:
-        print(f"with {' '.join(asked.overrides)} in the cells asked for:")
-    shown = asked.shown(store, part=True)
-    print_tables(shown.grids, shown.summary)
-    done = len(account.before)
-    print(f"{done} runs were done before, {len(account.done) - done} trained now; store: {out}")
-    published = publish or Path("results") / scale_name(asked.experiments, asked.scale)
-    if published.resolve() != out.resolve():
-        for line in compare_lines(store, Results(published)):
-            print(line)
-    whole = asked.shown(store) if asked.names or asked.overrides else shown
-    print(f"tables, figures and page in {out}: open {write_own(asked, out, shown=whole).page}")
-    if publish is not None:
-        print(_publish(asked, account, out, publish))
-
-
-def _write_environment(account: Account, out: Path) -> None:
-    """On what and with what the store's runs were made last."""
-    place = out / "ENVIRONMENT"
-    if account.results or not place.exists():
-        import torch
-
-        from fpl.files import write_atomic
-        from fpl.sweep.environment import environment
-
-        command = " ".join(["fpl", *sys.argv[1:]])
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        write_atomic(place, environment(command, account.seconds, len(account.results), device).encode())
-
-
-def _publish(asked: Asked, account: Account, out: Path, publish: Path) -> str:
-    """Publish runs, tables, figures and page; what was done, in a line."""
-    from fpl.files import write_changed
-    from fpl.store.publish import publish_runs
-    from fpl.sweep.plan.costs import COSTS
-
-    failed = [*account.failed_before, *(result.run_id for result in account.failed)]
-    done = publish_runs(out, publish, {*account.done, *failed}, whole=asked.whole)
-    if done.changed or not (publish / "ENVIRONMENT").exists():
-        write_changed(publish / "ENVIRONMENT", (out / "ENVIRONMENT").read_bytes())
-    if (out / COSTS).exists():
-        write_changed(publish / COSTS, (out / COSTS).read_bytes())
-    page = write_own(asked, publish).page
-    repeated = ", repetitions anew" if done.repeated else ""
-    counts = f"{done.new} new, {done.same} as they were, {done.gone} taken out{repeated}"
-    return f"published in {publish}: {counts}: open {page}"
+    campaign = load_campaign(experiments, scale, [name], seeds, "all", overrides or [])
+    cells = campaign.all_cells
+    if len(cells) > 1:
+        listed = ", ".join(cell.name for cell in cells[:8]) + (", ..." if len(cells) > 8 else "")
+        raise FplError(f"{name} is {len(cells)} cells", hint=f"name one, TABLE.ROW.COLUMN: {listed}")
+    usual = (Path(folder) / campaign.scale_name for folder in ("runs", "results"))
+    folder = results or next(filter(has_results, usual), None)
+    resolver = Resolver(experiments / BASE, campaign.scale, campaign.seeds, "all", overrides or [], [name])
+    origins = resolver.origins(cells[0]) if cells[0].configs else {}
+    given = [f"--seeds {seeds}"] if seeds else []
+    command = " ".join(["fpl reproduce", cells[0].name, *map(shlex.quote, overrides or []), "--scale", scale, *given])
+    store = load_results(folder) if folder is not None else None
+    print("\n".join(cell_lines(cells[0], origins, store, command)))

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fpl.cli.cell import show
+from fpl.cli.show import show
 from fpl.config.campaign import BASE, load_campaign
 from fpl.config.cells import Resolver
 from fpl.config.layers import flatten
