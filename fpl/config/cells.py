@@ -1,7 +1,7 @@
 """From a table to its cells, and from a cell to the runs that measure it.
 
 A cell's run is the recipe `base/{dataset}_{recipe}.toml`, then the column's `set` and what it has for that recipe
-(`recipes`), the row's `set`, the cell's T, the scale, overrides of the command line, and the row's `multiply`.
+(`recipes`), the row's `set`, the cell's T, the scale, overrides of the command line, and `multiply` of column and row.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def asked_for(experiment: Experiment, row: Row, names: Sequence[str]) -> bool:
     """Whether one of the names asks for a row of ours: it fits the row, and no row of the paper's in that table."""
     for name in names:
         table, _, rest = name.partition(".")
-        pattern = rest.partition(".")[0]
-        if pattern and fnmatch.fnmatchcase(experiment.name, table) and fnmatch.fnmatchcase(row.key, pattern):
+        pattern = rest.partition(".")[0] or "*"
+        if fnmatch.fnmatchcase(experiment.name, table) and fnmatch.fnmatchcase(row.key, pattern):
             papers = [each.key for each in experiment.rows if not own_row(each)]
             if not fnmatch.filter(papers, pattern):
                 return True
@@ -191,9 +191,11 @@ class Resolver:
             if _concerns(tree, override):
                 apply_overrides(tree, [override], origins)
         # Last: half of the weight stays half of it where the weight is overridden.
-        for key, factor in row.multiply.items():
+        factors = ((part, key, by) for part in (column, row) for key, by in part.multiply.items())
+        for part, key, factor in factors:
             multiply(tree, key, factor)
-            origins[key] = f"{origins.get(key, 'default')}, times {factor:g} by `multiply` of row {row.key}"
+            name = f"{'row' if part is row else 'column'} {part.key}"
+            origins[key] = f"{origins.get(key, 'default')}, times {factor:g} by `multiply` of {name}"
         return tree, origins
 
 

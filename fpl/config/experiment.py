@@ -40,6 +40,7 @@ class Column(_Part):
         labeled: Labeled images as printed, or None.
         settings: `set` in the file: what the column changes in the recipe.
         recipes: Recipe -> what it changes besides for the rows of that recipe alone, put over `set`: their length, say.
+        multiply: As of a row: twice the length that the scale gives, say.
     """
 
     key: Name
@@ -49,6 +50,7 @@ class Column(_Part):
     labeled: int | None = None
     settings: dict[str, Any] = Field(default_factory=dict, alias="set")
     recipes: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    multiply: dict[str, float] = Field(default_factory=dict)
 
 
 class Row(_Part):

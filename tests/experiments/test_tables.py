@@ -60,6 +60,10 @@ def experiments() -> tuple[Experiment, ...]:
     return tuple(load_experiments(FOLDER / "tables"))
 
 
+# Tables of this suite: every row is a control, and runs only when it is asked for.
+OURS = ("length",)
+
+
 @functools.cache
 def cells(scale: str | None = None) -> dict[str, Cell]:
     """All cells by name, controls included."""
@@ -74,12 +78,12 @@ def config_of(name: str, scale: str | None = None) -> RunConfig:
 
 
 def test_the_tables_stand_in_the_order_of_the_paper() -> None:
-    assert [experiment.name for experiment in experiments()] == [*PRINTED]
+    assert [experiment.name for experiment in experiments()] == [*PRINTED, *OURS]
     # The file's name is what commands call it.
-    assert {path.stem for path in (FOLDER / "tables").glob("*.toml")} == set(PRINTED)
+    assert {path.stem for path in (FOLDER / "tables").glob("*.toml")} == {*PRINTED, *OURS}
     for experiment in experiments():
-        assert experiment.about["source"].startswith("paper, ")
-        assert f" {experiment.name} --scale paper" in experiment.about["command"]
+        assert experiment.about["source"].startswith("this suite" if experiment.name in OURS else "paper, ")
+        assert f" {experiment.name} --scale " in experiment.about["command"]
 
 
 def known_row(name: str) -> bool:
@@ -271,7 +275,7 @@ def test_thresholds_are_those_of_the_appendix() -> None:
 def test_printed_numbers_add_up() -> None:
     for experiment in experiments():
         values = [value for row in experiment.rows for value in row.values if value != "-"]
-        count, total = PRINTED[experiment.name]
+        count, total = PRINTED.get(experiment.name, (0, 0.0))
         assert len(values) == count, experiment.name
         assert math.isclose(sum(values), total, abs_tol=1e-6), experiment.name
     assert sum(count for count, _ in PRINTED.values()) == 264
@@ -312,6 +316,9 @@ def test_numbers_that_the_paper_prints_twice_are_equal_and_so_are_their_runs() -
         assert cells()[one].printed == cells()[other].printed is not None
         for scale in SCALES:
             assert cells(scale)[one].recipes == cells(scale)[other].recipes, (one, scale)
+    for row in ("supervised", "cps", "fpl_cps", "cps_cutmix", "fpl_cps_cutmix"):
+        for scale in SCALES:
+            assert cells(scale)[f"length.{row}.one"].recipes == cells(scale)[f"table1.{row}.r50_1_16"].recipes
     for dataset, table in {"cityscapes": "table1", "voc": "table2"}.items():
         for row in ("cps_cutmix", "fpl_cps_cutmix", "ael", "fpl_ael"):
             for scale in SCALES:
@@ -346,6 +353,17 @@ def test_two_seeds_are_twice_the_runs() -> None:
     runs = distinct_runs(found)
     assert len(runs) == 2 * 198
     assert sorted({run.config.seed for run in runs}) == [0, 1]
+
+
+@pytest.mark.parametrize("table", ["table1", "table2"])
+def test_controls_with_cutmix_differ_from_its_baseline_in_one_thing(table: str) -> None:
+    for column in ("r50_1_16", "r101_1_4"):
+        base = config_of(f"{table}.cps_cutmix.{column}", "mini")
+        half = config_of(f"{table}.cps_cutmix_half.{column}", "mini")
+        assert half == base.model_copy(update={"method": base.method.model_copy(update={"weight": 0.5})})
+        k_1 = config_of(f"{table}.cutmix_weight_only.{column}", "mini")
+        fixed = base.loss.model_copy(update={"kind": "fpl", "strategy": "fixed", "fixed_k": 1})
+        assert k_1 == base.model_copy(update={"loss": fixed})
 
 
 def test_mini_runs_some_cells_in_groups_of_workers() -> None:

@@ -158,6 +158,22 @@ def thresholds(figure: Figure, frame: pd.DataFrame, options: Options) -> None:
     _legend(figure, charts)
 
 
+def lengths(figure: Figure, frame: pd.DataFrame, options: Options) -> None:
+    """Final mIoU over the steps of a run, on a logarithmic axis: a curve per series, its deviation over seeds."""
+    (chart,) = _panels(figure)
+    names = list(dict.fromkeys(frame["series"]))
+    for place, series in enumerate(names):
+        group = frame[(frame["series"] == series) & frame["miou"].notna()].sort_values("steps")
+        _curve(chart, group["steps"], group["miou"], group["std"], series, _look(place, len(names)), every=1)
+    ticks = sorted(set(frame["steps"]))
+    chart.set_xscale("log", base=2)
+    chart.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    chart.minorticks_off()
+    chart.set_xlabel("steps of a run")
+    chart.set_ylabel(SCORE)
+    _legend(figure, [chart])
+
+
 def weights(figure: Figure, frame: pd.DataFrame, options: Options) -> None:
     """Weight functions over the largest probability of a negative."""
     (chart,) = _panels(figure)

@@ -111,6 +111,13 @@ def scores(figure: Figure, source: Source) -> pd.DataFrame:
     return frame.astype({"seeds": int}) if measured else frame.head(0)
 
 
+def lengths(figure: Figure, source: Source) -> pd.DataFrame:
+    """`scores` with a column `steps`: how long the run of a cell trains."""
+    steps = {item.cell.name: item.cell.configs[0].train.steps for item in source.found}
+    frame = scores(figure, source)
+    return frame.assign(steps=frame["cell"].map(steps))
+
+
 def weight_curves(figure: Figure, source: Source) -> pd.DataFrame:
     """Adaptive weights over the largest negative probability q: figure A5, from the formulas alone.
 

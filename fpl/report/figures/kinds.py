@@ -149,6 +149,7 @@ KINDS: dict[str, Kind] = {
     "sorted": Kind(_curves(figure_data.sorted_batches, figure_curves.sorted_curves), DIAGNOSTICS),
     "bars": Kind(_curves(figure_data.scores, figure_curves.bars), "mIoU"),
     "thresholds": Kind(_curves(figure_data.scores, figure_curves.thresholds), "mIoU", frozenset({"gain"})),
+    "lengths": Kind(_curves(figure_data.lengths, figure_curves.lengths), "mIoU"),
     "weights": Kind(
         _curves(figure_data.weight_curves, figure_curves.weights),
         "nothing",

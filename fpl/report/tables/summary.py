@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fpl.report.tables import gains
 from fpl.report.tables.entry import Grid, Scale
 from fpl.report.tables.head_to_head import Duel, duels
 from fpl.report.tables.numbers import plural
@@ -25,6 +26,7 @@ class Summary:
         pending: Cells whose method is not there yet.
         train_seconds: Training time of the finished runs, added up.
         duels: FPL against its baseline, the best control, and labeled images alone.
+        rows: Each row of FPL by itself, where cells have several seeds.
         warnings: What a reader of the whole store should know.
         notes: What else is to be said: rows that are left out.
     """
@@ -36,6 +38,7 @@ class Summary:
     pending: int
     train_seconds: float
     duels: tuple[Duel, ...]
+    rows: tuple[gains.RowGains, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -56,7 +59,14 @@ class Summary:
     @property
     def lines(self) -> list[str]:
         """The summary in sentences."""
-        return [self.runs_line, *(duel.line for duel in self.duels), *self.notes]
+        rule = [gains.RULE] if self.rows else []
+        return [
+            self.runs_line,
+            *(duel.line for duel in self.duels),
+            *(row.line for row in self.rows),
+            *rule,
+            *self.notes,
+        ]
 
     @property
     def runs_line(self) -> str:
@@ -89,5 +99,6 @@ def summarize(grids: Sequence[Grid], results: Results | None) -> Summary:
         sum(entry.state == "pending" for entry in entries),
         sum(number(record, "train_seconds") or 0.0 for record in runs),
         duels(grids),
+        gains.row_gains(grids),
         tuple(results.warnings()) if results is not None else (),
     )

@@ -1,0 +1,135 @@
+"""What a row of FPL gains over the rows that it is held against, over columns and seeds, and what follows by a rule.
+
+`head_to_head` counts wins over all tables; here each row of one table is judged by itself, by an interval over seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fpl.config.experiment import Row
+from fpl.report.statistics import CONFIDENCE, Interval, mean_interval
+from fpl.report.tables.entry import Entry, Grid
+
+RULE = (
+    "Over columns and seeds: a difference is that of two runs of one column and one seed, each pair once; the "
+    f"{100 * CONFIDENCE:.0f} % interval of their mean is Student's t. FPL helps a row if the interval lies above 0 "
+    "against its baseline and against each control that trains on the unlabeled images; if against the baseline only, "
+    "the gain is not FPL's own. Seeds draw other batches and heads, not other images."
+)
+HELPS, NOT_ITS_OWN, HURTS, NOTHING = "FPL helps", "the gain is not FPL's own", "FPL hurts", "nothing is shown"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One row over another.
+
+    Attributes:
+        ours: Label of the row.
+        other: Label of what it is held against.
+        values: Differences in points, column by column and seed by seed.
+    """
+
+    ours: str
+    other: str
+    values: tuple[float, ...]
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of the mean; None for fewer than two differences."""
+        return mean_interval(self.values)
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 where the interval lies on one side of 0, else 0."""
+        found = self.interval
+        return 0 if found is None else int(found.low > 0) - int(found.high < 0)
+
+    def __str__(self) -> str:
+        found = self.interval
+        if found is None:
+            return f"{self.other}: not run"
+        return (
+            f"{self.other}: {np.mean(self.values):+.2f} ({found.low:+.2f} to {found.high:+.2f}, n = {len(self.values)})"
+        )
+
+
+@dataclass(frozen=True)
+class RowGains:
+    """A row of FPL against all that its table holds against it.
+
+    Attributes:
+        table: Number of the table.
+        baseline: Against the row that it replaces one loss of.
+        controls: Against the controls that train on unlabeled images.
+        labeled: Of the row, and of its baseline, against labeled images alone.
+    """
+
+    table: str
+    baseline: Gain
+    controls: tuple[Gain, ...]
+    labeled: tuple[Gain, ...]
+
+    @property
+    def verdict(self) -> str:
+        """By `RULE`, in words."""
+        if self.baseline.sign <= 0:
+            return HURTS if self.baseline.sign else NOTHING
+        if any(gain.interval is None for gain in self.controls):
+            return "more than its baseline; a control is not run"
+        return HELPS if all(gain.sign > 0 for gain in self.controls) else NOT_ITS_OWN
+
+    @property
+    def line(self) -> str:
+        """All of it in one sentence."""
+        listed = [str(gain) for gain in (self.baseline, *self.controls)]
+        text = f"{self.baseline.ours} ({self.table}) in points against {'; '.join(listed)}: {self.verdict}"
+        said = {1: "more than", -1: "less than", 0: "not told apart from"}
+        parts = [f"{gain.ours} is {said[gain.sign]} {gain}" for gain in self.labeled if gain.interval is not None]
+        return ". ".join([text, *parts])
+
+
+def row_gains(grids: Sequence[Grid]) -> tuple[RowGains, ...]:
+    """The rows of FPL in tables of mIoU with more than one seed a cell; empty where every cell has one.
+
+    Args:
+        grids: Tables of one scale.
+    """
+    found = []
+    for grid in grids:
+        several = grid.experiment.table.metric == "miou" and any(entry.measured > 1 for entry in grid.every.values())
+        for row in grid.experiment.rows if several else ():
+            if row.role == "proposed" and (baseline := _gain(grid, row, grid.experiment.row(row.over))).values:
+                found.append(_against_all(grid, row, baseline))
+    return tuple(found)
+
+
+def _against_all(grid: Grid, row: Row, baseline: Gain) -> RowGains:
+    controls = [other for other in grid.experiment.rows if row.key in other.control_of]
+    below = grid.experiment.row(row.over)
+    return RowGains(
+        grid.experiment.table.number,
+        baseline,
+        tuple(_gain(grid, row, other) for other in controls if not other.labeled_only),
+        tuple(_gain(grid, ours, other) for other in controls if other.labeled_only for ours in (row, below)),
+    )
+
+
+def _gain(grid: Grid, row: Row, other: Row) -> Gain:
+    """Differences of two rows, each pair of runs once: columns of a small scale may show the same runs."""
+    found: dict[tuple[str, str], float] = {}
+    for column in grid.experiment.columns:
+        ours, theirs = (grid.every.get(f"{grid.name}.{each.key}.{column.key}") for each in (row, other))
+        if ours is not None and theirs is not None:
+            found |= _pairs(ours, theirs)
+    return Gain(row.label, other.label, tuple(found.values()))
+
+
+def _pairs(ours: Entry, theirs: Entry) -> dict[tuple[str, str], float]:
+    return {
+        (ours.recipe_of[seed], theirs.recipe_of[seed]): ours.values[seed] - theirs.values[seed]
+        for seed in sorted(ours.values.keys() & theirs.values.keys())
+    }

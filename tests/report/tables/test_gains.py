@@ -1,0 +1,85 @@
+"""Gains of FPL's rows over columns and seeds: intervals by hand, and the verdict that follows from them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from fpl.config.campaign import load_campaign
+from fpl.report.tables.gains import HELPS, HURTS, NOT_ITS_OWN, NOTHING, RULE, Gain, RowGains, row_gains
+from fpl.report.tables.grid import build_grids
+from fpl.report.tables.summary import summarize
+from tests.report.tables.test_head_to_head import CONTROL_ROWS
+from tests.report.world import MAIN, World
+
+# Student's t, 97.5 %, of 2 and 1 degrees of freedom, as printed in tables.
+T_2, T_1 = 4.302653, 12.706205
+
+
+def make_world(folder: Path) -> World:
+    world = World(folder, "little", {"tables/main.toml": (MAIN, MAIN + CONTROL_ROWS)})
+    world.campaign = load_campaign(world.experiments, "little", rows="all", seeds=2)
+    return world
+
+
+def test_differences_are_of_one_column_and_seed_and_the_interval_is_students(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    for row, values in {
+        "cps": (20.0, 24.0, 30.0),
+        "fpl_cps": (21.0, 26.0, 33.0),
+        "supervised": (22.0, 22.0, 22.0),
+    }.items():
+        for (column, seed), value in zip((("small_16", 0), ("small_16", 1), ("small_8", 0)), values, strict=True):
+            world.run(f"main.{row}.{column}", value, seed=seed)
+    # Without a partner of its seed it is no difference.
+    world.run("main.fpl_cps.small_8", 90.0, seed=1)
+    grids = build_grids(world.campaign, world.results)
+    found = row_gains(grids)[0]
+    assert found.table == grids[0].experiment.table.number
+    assert found.baseline.values == (1.0, 2.0, 3.0)
+    interval = found.baseline.interval
+    assert interval is not None and interval.n == 3
+    assert (interval.low, interval.high) == pytest.approx((2 - T_2 / math.sqrt(3), 2 + T_2 / math.sqrt(3)), abs=1e-5)
+    assert [gain.values for gain in found.labeled] == [(-1.0, 4.0, 11.0), (-2.0, 2.0, 8.0)]
+    assert [gain.interval for gain in found.controls] == [None, None]
+    assert found.verdict == NOTHING
+    lines = summarize(grids, world.results).lines
+    assert lines[-1] == RULE
+    assert any("+2.00 (-0.48 to +4.48, n = 3)" in line and line.count("not run") == 2 for line in lines)
+
+
+def test_one_seed_a_cell_says_nothing_here(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    for row in ("cps", "fpl_cps"):
+        for column in ("small_16", "small_8"):
+            world.run(f"main.{row}.{column}", 20.0)
+    assert row_gains(build_grids(world.campaign, world.results)) == ()
+
+
+@pytest.mark.parametrize(
+    ("baseline", "controls", "verdict"),
+    [
+        ((1.0, 1.1), [(1.0, 1.1), (2.0, 2.1)], HELPS),
+        ((1.0, 1.1), [], HELPS),
+        ((1.0, 1.1), [(1.0, 1.1), (-1.0, 2.0)], NOT_ITS_OWN),
+        ((1.0, 1.1), [(-1.0, -1.1)], NOT_ITS_OWN),
+        ((-1.0, -1.1), [(1.0, 1.1)], HURTS),
+        ((-1.0, 2.0), [(1.0, 1.1)], NOTHING),
+        ((1.0,), [(1.0, 1.1)], NOTHING),
+        ((1.0, 1.1), [(1.0,)], "more than its baseline; a control is not run"),
+    ],
+)
+def test_the_verdict_is_that_of_the_rule(
+    baseline: tuple[float, ...], controls: list[tuple[float, ...]], verdict: str
+) -> None:
+    # (1.0, 1.1): mean 1.05, deviation 0.0707, half the interval 12.7 * 0.0707 / sqrt(2) = 0.635: above 0.
+    gains = tuple(Gain("FPL", f"control {number}", values) for number, values in enumerate(controls))
+    row = RowGains("Table 1", Gain("FPL", "CPS", baseline), gains, ())
+    assert row.verdict == verdict
+    assert row.line.endswith(verdict)
+    if len(baseline) == 2:
+        low = sum(baseline) / 2 - T_1 * abs(baseline[0] - baseline[1]) / 2
+        interval = row.baseline.interval
+        assert interval is not None and interval.low == pytest.approx(low, abs=1e-5)
