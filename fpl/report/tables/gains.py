@@ -48,13 +48,16 @@ class Gain:
         found = self.interval
         return 0 if found is None else int(found.low > 0) - int(found.high < 0)
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """`+0.42 (-0.31 to +1.15, n = 9)`: mean and interval in points."""
         found = self.interval
         if found is None:
-            return f"{self.other}: not run"
-        return (
-            f"{self.other}: {np.mean(self.values):+.2f} ({found.low:+.2f} to {found.high:+.2f}, n = {len(self.values)})"
-        )
+            return "not run"
+        return f"{np.mean(self.values):+.2f} ({found.low:+.2f} to {found.high:+.2f}, n = {len(self.values)})"
+
+    def __str__(self) -> str:
+        return f"{self.other}: {self.text}"
 
 
 @dataclass(frozen=True)

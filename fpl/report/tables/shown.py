@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fpl.config.campaign import Campaign, load_campaign
+from fpl.config.campaign import Campaign, load_campaign, scale_file
 from fpl.config.cells import Cell, asked_for, own_row
 from fpl.config.defaults import CITED_HERE, Rows
 from fpl.report.tables.entry import Grid
@@ -49,13 +50,16 @@ def load_shown(
         scale: Name of a scale, or its path.
         results: The store, or None where nothing has been run.
         names: Cells; empty for all.
-        seeds: Runs per cell; None: what the scale says.
+        seeds: Runs per cell; None: as many as the store holds, at least what the scale says.
         rows: None: the paper's rows, and others that `names` ask for or the store has a run of, finished or failed.
         overrides: `section.key=value`.
 
     Raises:
         FplError: As `load_campaign` and `build_grids`.
     """
+    if seeds is None and results is not None:
+        # What was trained with --seeds 3 is shown without saying it again.
+        seeds = _seeds_of(results, int(scale_file(experiments, scale).shown.get("seeds", 1)))
     campaign = load_campaign(experiments, scale, names, seeds, rows or "all", overrides)
     note = ""
     if rows is None:
@@ -63,6 +67,12 @@ def load_shown(
     grids = build_grids(campaign, results)
     summary = summarize(grids, results)
     return Shown(campaign, results, grids, replace(summary, notes=(note,) if note else ()))
+
+
+def _seeds_of(results: Results, least: int) -> int:
+    """How many seeds from 0 on the store holds runs of; `least` if fewer."""
+    held = set(results.runs.get("seed", ()))
+    return next(number for number in itertools.count(least) if number not in held)
 
 
 def _without_empty_rows(campaign: Campaign, results: Results | None, names: Sequence[str]) -> tuple[Campaign, str]:

@@ -10,6 +10,7 @@ import pytest
 from fpl.config.campaign import load_campaign
 from fpl.report.tables.gains import HELPS, HURTS, NOT_ITS_OWN, NOTHING, RULE, Gain, RowGains, row_gains
 from fpl.report.tables.grid import build_grids
+from fpl.report.tables.shown import load_shown
 from fpl.report.tables.summary import summarize
 from tests.report.tables.test_head_to_head import CONTROL_ROWS
 from tests.report.world import MAIN, World
@@ -83,3 +84,17 @@ def test_the_verdict_is_that_of_the_rule(
         low = sum(baseline) / 2 - T_1 * abs(baseline[0] - baseline[1]) / 2
         interval = row.baseline.interval
         assert interval is not None and interval.low == pytest.approx(low, abs=1e-5)
+
+
+def test_as_many_seeds_are_shown_as_the_store_holds(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    world.campaign = load_campaign(world.experiments, "little", rows="all", seeds=5)
+    scale = "little"
+    least = load_campaign(world.experiments, scale).seeds
+    for seed in (*least, len(least), 4):
+        world.run("main.cps.small_16", 20.0, seed=seed)
+    shown = load_shown(world.experiments, scale, world.results)
+    # A run of seed 4 alone, without one of the seeds before it, is somebody's trial.
+    assert shown.campaign.seeds == (*least, len(least))
+    assert load_shown(world.experiments, scale, world.results, seeds=1).campaign.seeds == (0,)
+    assert load_shown(world.experiments, scale, None).campaign.seeds == least
