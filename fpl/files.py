@@ -37,12 +37,14 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".")
 
 
-def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object], sync: bool = True) -> None:
     """Write `path` by way of a hidden temporary file in the same folder: written, synced, renamed, folder synced.
 
     Args:
         path: Final name; missing parent folders are made.
         content: The bytes, or a function that writes them to the open file.
+        sync: False leaves it to the system when the disk has it, for thousands of files that can be made again: a
+            kill loses nothing, a power cut may damage the last ones. End with `os.sync()`.
 
     Raises:
         FplError: It cannot be written; nothing half-written stays. A `ShortageError` where that is the machine's fault.
@@ -52,13 +54,14 @@ def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object]) -> N
         # The leading dot hides a left-over from readers of the folder. Nobody can have put a file or a link there.
         temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
         try:
-            _write(temporary, content)
+            _write(temporary, content, sync)
             os.replace(temporary, path)  # noqa: PTH105 - what may fail goes through one module
         except BaseException:
             with contextlib.suppress(OSError):  # the first error is the one to tell
                 temporary.unlink(missing_ok=True)
             raise
-        sync_folder(path.parent)
+        if sync:
+            sync_folder(path.parent)
     except OSError as error:
         raise file_error(error, path) from error
 
@@ -77,7 +80,7 @@ class _Raw(io.FileIO):
             raise
 
 
-def _write(temporary: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+def _write(temporary: Path, content: bytes | Callable[[BinaryIO], object], sync: bool) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     raw = _Raw(os.open(temporary, flags, 0o666), "wb")
     try:
@@ -87,7 +90,8 @@ def _write(temporary: Path, content: bytes | Callable[[BinaryIO], object]) -> No
             else:
                 file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
     except Exception as error:
         raise raw.failed or error from error
     finally:
@@ -100,11 +104,11 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def write_changed(path: Path, content: bytes) -> bool:
+def write_changed(path: Path, content: bytes, sync: bool = True) -> bool:
     """`write_atomic`, unless the file holds just that; whether it was written."""
-    if path.is_file() and path.read_bytes() == content:
+    if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return False
-    write_atomic(path, content)
+    write_atomic(path, content, sync)
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,6 +14,7 @@ from fpl.errors import Interrupted
 from fpl.interrupt import terminated_like_interrupted
 
 if TYPE_CHECKING:
+    from fpl.data.spec import DatasetSpec
     from fpl.train.progress import Progress
 
 data_app = typer.Typer(help="Data sets on disk.", no_args_is_help=True)
@@ -77,13 +79,17 @@ def check(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that decode.", show_default="all cores")] = None,
 ) -> None:
     """Decode every image and label, check the lists, and tell all that is wrong; exits with 2 if anything is."""
-    from fpl.data.check import check_dataset
-    from fpl.data.check_report import report_text
     from fpl.data.spec import find_root, get_spec
-    from fpl.train.progress import Progress
 
     spec = get_spec(dataset)
-    root = find_root(spec, data_root)
+    _print_check(spec, find_root(spec, data_root), fast, workers)
+
+
+def _print_check(spec: DatasetSpec, root: Path, fast: bool, workers: int | None) -> None:
+    from fpl.data.check import check_dataset
+    from fpl.data.check_report import report_text
+    from fpl.train.progress import Progress
+
     progress = Progress(0, unit="image")
     with interruptible(progress=progress):
         report = check_dataset(spec, root, fast=fast, workers=workers, progress=progress.of)
@@ -132,37 +138,50 @@ def download_data(
     dataset: Annotated[str, typer.Argument(help="voc; of the others it says what to fetch by hand.")],
     data_root: DataRoot = DATA,
 ) -> None:
-    """Download PASCAL VOC 2012 and SBD, checked by their MD5 sums, and unpack them into the data root."""
+    """Download the archives of PASCAL VOC 2012 and SBD into `downloads` in the data root; checked by their MD5 sums."""
     from fpl.data.download import download
 
     with interruptible("the same command keeps the archives that are complete"):
-        download(dataset, data_root, tell=lambda text: print(text, flush=True))
-    print(f"next: fpl data prepare {dataset} --data-root {data_root}")
+        archives = download(dataset, data_root, tell=lambda text: print(text, flush=True))
+    command = ["fpl", "data", "prepare", dataset, *map(str, archives), "--data-root", str(data_root)]
+    print(f"next: {shlex.join(command)}")
 
 
 @data_app.command("prepare")
-def prepare(
-    dataset: Annotated[Literal["voc"], typer.Argument(help="Which data set.")],
-    data_root: DataRoot = DATA,
-    sbd: Annotated[
-        Path | None, typer.Option(help="The unpacked SBD archive.", show_default="sbd in the data root")
+def prepare_data(
+    dataset: Annotated[str, typer.Argument(help="Data set: cityscapes, voc or camvid.")],
+    archives: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Its archives as downloaded (zip, tar, tgz), or unpacked folders.", show_default=False),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="all cores")] = None,
+    data_root: DataRoot = DATA,
+    fast: Annotated[bool, typer.Option("--fast", help="Check only 50 images of each part at the end.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that check.", show_default="all cores")] = None,
 ) -> None:
-    """Make SegmentationClassAug from the SBD annotations and VOC's own labels; continues where it was stopped."""
-    from fpl.data.download import SBD
-    from fpl.data.prepare_voc import prepare_voc, prepared_text
-    from fpl.data.spec import find_root, get_spec
+    """Make a data set of its archives and check it; continues where it was stopped. Nothing is unpacked by hand.
+
+    Before it writes, it says what is missing and which archive has it.
+    voc takes the labels that it has not itself from SBD (benchmark.tgz) or SegmentationClassAug.zip.
+    """
+    from fpl.data.archives import open_archives
+    from fpl.data.prepare import place_of, prepare
+    from fpl.data.prepare_plan import plan_jobs
+    from fpl.data.spec import get_spec
     from fpl.train.progress import Progress
 
     spec = get_spec(dataset)
-    progress = Progress(0, unit="label")
-    with interruptible("the same command continues", progress):
-        done = prepare_voc(
-            spec, find_root(spec, data_root), sbd or data_root / SBD, workers=workers, progress=progress.of
-        )
+    root = place_of(spec, data_root)
+    progress = Progress(0, unit="MB")
+
+    def read(done: int, total: int) -> None:
+        progress.of(done // 10**6, total // 10**6)
+
+    with interruptible("the same command continues", progress), open_archives(archives or [], read) as opened:
+        jobs = plan_jobs(spec, root, opened)
+        progress.note()
+        progress.unit = "file"
+        progress.begin(0)
+        done = prepare(spec, root, jobs, progress.of)
     progress.note()
-    print(prepared_text(done, spec))
-    if not done.is_complete(spec):
-        raise typer.Exit(2)
-    print(f"next: fpl data check {dataset} --data-root {data_root}")
+    print(f"{done.written} files written to {root}, {done.kept} were there and the same", flush=True)
+    _print_check(spec, root, fast, workers)

@@ -1,11 +1,8 @@
-"""Downloads what may be downloaded, where there is a network; for the rest, says what to fetch and where to put it."""
+"""Downloads the archives that may be downloaded, where there is a network; for the rest, says what to fetch."""
 
 from __future__ import annotations
 
-import shutil
 import socket
-import tarfile
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,102 +20,65 @@ ANSWER_SECONDS = 15.0
 STALL_SECONDS = 60.0
 """So long may a download stand still."""
 
-SBD = "sbd"
-"""Folder of SBD below the data root."""
-
 _LOGIN = {"cityscapes": "log in at https://www.cityscapes-dataset.com/downloads and "}
 
 
 @dataclass(frozen=True)
-class Archive:
-    """A file to download and unpack.
+class Download:
+    """An archive to download.
 
     Attributes:
         title: What it is.
         url: Where it is.
         filename: Its name.
         md5: Its checksum.
-        inside: The folder in it that is wanted.
-        places: Where that folder may be below the data root; it is put into the first.
-        proof: What must be in it.
     """
 
     title: str
     url: str
     filename: str
     md5: str
-    inside: str
-    places: tuple[str, ...]
-    proof: str
 
 
-def voc_archives() -> list[Archive]:
+def voc_archives() -> list[Download]:
     """VOC 2012 and SBD: addresses and checksums are torchvision's."""
     from torchvision.datasets import SBDataset
     from torchvision.datasets.voc import DATASET_YEAR_DICT
 
     voc = DATASET_YEAR_DICT["2012"]
-    places = get_spec("voc").folders
     return [
-        Archive(
-            title="PASCAL VOC 2012 (1.9 GB)",
-            url=voc["url"],
-            filename=voc["filename"],
-            md5=voc["md5"],
-            inside="VOCdevkit/VOC2012",
-            places=places,
-            proof="JPEGImages",
-        ),
-        Archive(
-            title="SBD (1.4 GB)",
-            url=SBDataset.url,
-            filename=SBDataset.filename,
-            md5=SBDataset.md5,
-            inside="benchmark_RELEASE",
-            places=(SBD,),
-            proof="dataset/cls",
-        ),
+        Download("PASCAL VOC 2012 (1.9 GB)", voc["url"], voc["filename"], voc["md5"]),
+        Download("SBD (1.4 GB)", SBDataset.url, SBDataset.filename, SBDataset.md5),
     ]
 
 
 def download(dataset: str, data_root: Path, tell: Callable[[str], None] = lambda text: None) -> list[Path]:
-    """Download a data set into the data root; what is there is left alone, so the same command continues.
-
-    Archives are kept in `data_root/downloads`: one that was put there by hand is used without a network. Each is
-    checked by its MD5 sum and unpacked beside, then moved to its place, so that what is in place is complete.
+    """Download the archives of a data set, each checked by its MD5 sum; those that are complete are left alone.
 
     Args:
         dataset: Only "voc" can be downloaded by a program.
-        data_root: Folder of all data sets.
+        data_root: Folder of all data sets; archives go to `downloads` in it, and may be put there by hand.
         tell: Called with a line about each step.
 
     Returns:
-        The folders in place.
+        The archives, for `fpl data prepare`.
 
     Raises:
-        FplError: The data set cannot be downloaded, there is no network, or an archive is broken; the message says
-            what to fetch by hand and where to put it.
+        FplError: The data set cannot be downloaded, or there is no network; the message says what to fetch by hand.
     """
     spec = get_spec(dataset)
     remedy = spec.remedy.format(folder=data_root / spec.folder, data_root=data_root)
     if spec.drawn:
         raise FplError(f"{dataset} is not downloaded", hint=remedy)
     if dataset != "voc":
-        hint = f"{_LOGIN.get(dataset, '')}{remedy}; then: fpl data check {dataset} --data-root {data_root}"
+        hint = f"{_LOGIN.get(dataset, '')}{remedy}"
         raise FplError(f"{dataset} cannot be downloaded by a program", hint=hint)
-    return [_fetch(archive, data_root, tell) for archive in voc_archives()]
+    return [_fetch(archive, data_root / "downloads", tell) for archive in voc_archives()]
 
 
-def _fetch(archive: Archive, data_root: Path, tell: Callable[[str], None]) -> Path:
+def _fetch(archive: Download, downloads: Path, tell: Callable[[str], None]) -> Path:
     from torchvision.datasets.utils import download_url
 
-    for there in (data_root / place for place in archive.places):
-        if (there / archive.proof).is_dir():
-            tell(f"{archive.title} is there: {there}")
-            return there
-    place, downloads = data_root / archive.places[0], data_root / "downloads"
-    if place.exists():
-        raise FplError(f"there is a folder, but no {archive.proof} in it", where=str(place), hint="move it away first")
     file = downloads / archive.filename
     by_hand = f"fetch {archive.url} (MD5 {archive.md5}), put it into {downloads} and give the same command again"
     if not file.is_file() and (reason := _unreachable(archive.url)):
@@ -129,32 +89,7 @@ def _fetch(archive: Archive, data_root: Path, tell: Callable[[str], None]) -> Pa
             download_url(archive.url, str(downloads), archive.filename, archive.md5)
     except (OSError, RuntimeError, HTTPException) as error:
         raise FplError(f"{archive.title} cannot be downloaded: {error}", where=archive.url, hint=by_hand) from error
-
-    tell(f"{archive.title}: unpacking (a minute or two)")
-    for left_over in downloads.glob(f".{archive.filename}-*"):
-        shutil.rmtree(left_over, ignore_errors=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{archive.filename}-", dir=downloads))
-    try:
-        unpack(file, staging)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        (staging / archive.inside).rename(place)
-    except (OSError, RuntimeError, EOFError, tarfile.TarError) as error:
-        what = f"{archive.title} cannot be unpacked: {error}"
-        raise FplError(what, where=str(file), hint="is the disk full, or the folder not writable?") from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    tell(f"{archive.title} is in {place}; {file} may be deleted")
-    return place
-
-
-def unpack(archive: Path, to: Path) -> None:
-    """Unpack a tar archive with tarfile's data filter: nothing outside the folder, no device, no odd permission.
-
-    Raises:
-        tarfile.TarError: The archive is broken, or a member would lie or point outside the folder.
-    """
-    with tarfile.open(archive) as tar:
-        tar.extractall(to, filter="data")
+    return file
 
 
 def _unreachable(url: str) -> str:

@@ -306,7 +306,7 @@ CITYSCAPES_FLAT = Layout(
 """The tree that the lists of the released CPS code name; labels are trainIds."""
 
 _SETS = "ImageSets/Segmentation"
-_VOC_LISTS = f"{_SETS}/train.txt and {_SETS}/val.txt are part of the VOC 2012 archive: unpack it whole"
+_VOC_LISTS = f"{_SETS}/train.txt and {_SETS}/val.txt are part of the VOC 2012 archive: fpl data prepare voc takes them"
 
 VOC = VocLayout(
     "JPEGImages",

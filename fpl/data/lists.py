@@ -54,6 +54,11 @@ def read_ids(path: Path, parse: Callable[[str], str]) -> list[str]:
     return _parse(_text(path), parse, str(path))
 
 
+def parse_ids(content: bytes, parse: Callable[[str], str], where: str) -> list[str]:
+    """`read_ids` of the bytes of a list that is no file yet."""
+    return _parse(_decoded(content, where), parse, where)
+
+
 def lines_by_id(path: Path, parse: Callable[[str], str]) -> dict[str, list[int]]:
     """Id -> numbers of the lines where it stands, from 1; empty where the file cannot be read."""
     found: dict[str, list[int]] = {}
@@ -96,11 +101,17 @@ def list_text(ids: Sequence[str], parse: Callable[[str], str], where: str) -> by
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FplError("the list is not UTF-8 text", where=str(path), hint="save it as plain text") from error
+        content = path.read_bytes()
     except OSError as error:
         raise FplError(f"the list cannot be read ({error.strerror})", where=str(path)) from error
+    return _decoded(content, str(path))
+
+
+def _decoded(content: bytes, where: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FplError("the list is not UTF-8 text", where=where, hint="save it as plain text") from error
 
 
 def _numbered(text: str) -> list[tuple[int, str]]:

