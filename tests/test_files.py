@@ -54,6 +54,16 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, place: str, number: int) -> None:
     monkeypatch.setattr(os, place, fail)
 
 
+def test_the_disk_is_waited_for_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    write_atomic(tmp_path / "a", b"new", sync=False)
+    assert synced == [] and (tmp_path / "a").read_bytes() == b"new"
+    write_atomic(tmp_path / "a", b"newer")
+    # The file and its folder.
+    assert len(synced) == 2 and [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 @pytest.mark.parametrize("writer", sorted(WRITERS))
 @pytest.mark.parametrize("place", ["open", "write", "fsync", "replace"])
 @pytest.mark.parametrize("number", ERRNOS, ids=[errno.errorcode[number] for number in ERRNOS])

@@ -176,12 +176,14 @@ def prepare_data(
     def read(done: int, total: int) -> None:
         progress.of(done // 10**6, total // 10**6)
 
+    def show(unit: str, done: int, total: int) -> None:
+        if progress.unit != unit:
+            progress.unit = unit
+            progress.begin(done)
+        progress.of(done, total)
+
     with interruptible("the same command continues", progress), open_archives(archives or [], read) as opened:
-        jobs = plan_jobs(spec, root, opened)
-        progress.note()
-        progress.unit = "file"
-        progress.begin(0)
-        done = prepare(spec, root, jobs, progress.of)
+        done = prepare(spec, root, plan_jobs(spec, root, opened), show)
     progress.note()
     print(f"{done.written} files written to {root}, {done.kept} were there and the same", flush=True)
     _print_check(spec, root, fast, workers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ def place_of(spec: DatasetSpec, data_root: Path) -> Path:
 
 
 def prepare(
-    spec: DatasetSpec, root: Path, jobs: Sequence[Job], progress: Callable[[int, int], None] | None = None
+    spec: DatasetSpec, root: Path, jobs: Sequence[Job], progress: Callable[[str, int, int], None] | None = None
 ) -> Prepared:
     """Do the jobs of `plan_jobs`; files are written whole or not at all, and the same call continues a killed one.
 
@@ -61,7 +62,7 @@ def prepare(
         spec: The data set.
         root: Its folder.
         jobs: What to take out.
-        progress: Called with the number of jobs done and of all.
+        progress: Called with "file" or, for annotations, which take longer, "label", and how many are done of all.
 
     Raises:
         FplError: An archive is damaged, an annotation does not fit its image, another process prepares the same
@@ -74,11 +75,14 @@ def prepare(
         check_room(root, jobs)
         with locked(root / _LOCK):
             _remove_left_overs(target.parent for job in jobs for target in job.targets)
-            for number, job in enumerate(jobs, start=1):
+            totals = Counter(map(_unit, jobs))
+            done: Counter[str] = Counter()
+            for job in jobs:
                 count = _do(job, spec)
                 written, kept = written + count, kept + len(job.targets) - count
+                done[_unit(job)] += 1
                 if progress is not None:
-                    progress(number, len(jobs))
+                    progress(_unit(job), done[_unit(job)], totals[_unit(job)])
             os.sync()
     except filelock.Timeout:
         raise FplError(f"another process prepares {spec.name}", where=str(root), hint="wait for its end") from None
@@ -104,6 +108,10 @@ def check_room(root: Path, jobs: Sequence[Job]) -> None:
     if needed > free:
         what = f"not enough room: {needed / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free; nothing was written"
         raise ShortageError(what, where=str(there), hint="make room, or name another --data-root")
+
+
+def _unit(job: Job) -> str:
+    return "file" if job.image is None else "label"
 
 
 def _do(job: Job, spec: DatasetSpec) -> int:

