@@ -6,6 +6,7 @@ Under `torchrun` (or any launcher that sets RANK and WORLD_SIZE) the same functi
 from __future__ import annotations
 
 import contextlib
+import resource
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -151,6 +152,7 @@ def run_local(
                     outcome = _with_memory(
                         lambda: _train(prepared, context, options, places.weights_dir, stream or sys.stderr, log)
                     )
+                say(f"peak memory of this process: {_peak_bytes(where) / 1e9:.2f} GB")
                 _finish(places.out, prepared, outcome, workers, where, options)
             if workers.rank == 0:
                 folder.finish()
@@ -165,6 +167,13 @@ def _with_memory(train: Callable[[], Outcome]) -> Outcome:
         if (lack := shortage(error)) is None:
             raise
         raise lack from error
+
+
+def _peak_bytes(device: torch.device) -> int:
+    """Most that this process has had so far: allocated by torch on a GPU, resident on a CPU."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _check_loss(device: torch.device) -> None:
