@@ -17,6 +17,7 @@ from fpl.cli.figures import figures
 from fpl.cli.groups import grouped
 from fpl.cli.options import Folders
 from fpl.cli.plan import plan
+from fpl.cli.rehearse import rehearse
 from fpl.cli.report import report
 from fpl.cli.reproduce import reproduce
 from fpl.cli.search import search
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.add_typer(splits_app, name="splits")
 app.command()(plan)
+app.command()(rehearse)
 app.command()(reproduce)
 app.command()(tables)
 app.command()(show)

@@ -1,0 +1,165 @@
+"""`fpl rehearse`: parse, call, print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fpl.cli.data import DATA, SPLITS, DataRoot, Splits, interruptible
+from fpl.cli.options import EXPERIMENTS, Experiments
+from fpl.cli.planning import say, size_text
+from fpl.config.defaults import MOST_THREADS
+from fpl.errors import FplError
+
+if TYPE_CHECKING:
+    from fpl.sweep.rehearsal.rows import Row
+
+# Workers of a run for which the memory of a GPU is said.
+WORKERS = (8, 4, 2, 1)
+
+
+def rehearse(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="TABLE.ROW.COLUMN, with wildcards; section.key=value overrides: train.precision=bf16.",
+            show_default="what the scale has under `rehearsal`",
+        ),
+    ] = None,
+    *,
+    scale: Annotated[str, typer.Option(help="Of which scale: experiments/scale/NAME.toml.")] = "paper",
+    out: Annotated[Path, typer.Option(help="Folder of what is drawn, trained and found.")] = Path("runs/rehearsal"),
+    publish: Annotated[Path | None, typer.Option(help="Also put what was found there.", show_default="nowhere")] = None,
+    lists: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of public split lists: drawn sets then have the published names.",
+            show_default="the imported ones in --splits",
+        ),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="On a CPU, too, all crops in their size: hours.")] = False,
+    ray: Annotated[bool, typer.Option("--ray/--no-ray", help="One run on two workers of Ray Train besides.")] = True,
+    data_root: DataRoot = DATA,
+    splits: Splits = SPLITS,
+    weights: Annotated[
+        Path | None, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights, if you have them.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.", show_default="all cores")
+    ] = None,
+    experiments: Experiments = EXPERIMENTS,
+) -> None:
+    """Try the paper's scale on this machine: full-size files, networks, crops; two steps a run, one kill -9 between."""
+    from fpl.sweep.places import Places
+    from fpl.sweep.plan.capacity import capacity
+    from fpl.sweep.rehearsal.rows import DONE, write
+    from fpl.sweep.rehearsal.whole import Rehearsal, load_cells
+
+    if lists is not None and not lists.is_dir():
+        raise FplError("no such folder", where=f"--lists {lists}", hint="name the folder that the public lists are in")
+    cells = [name for name in names or [] if "=" not in name]
+    overrides = [name for name in names or [] if "=" in name]
+    campaign, has = load_cells(experiments, scale, cells, overrides), capacity()
+    rehearsal = Rehearsal(
+        campaign=campaign,
+        overrides=overrides,
+        out=out.resolve(),
+        user=Places(out.resolve(), data_root.resolve(), splits.resolve(), weights and weights.resolve()),
+        lists=[lists or splits],
+        has=has,
+        threads=threads or has.cores,
+        workers=int(campaign.scale.launch.get("workers", 1)),
+        full=full,
+        on_ray=ray,
+        say=say,
+        experiments=experiments.resolve(),
+    )
+    with interruptible("what was found is kept: the same command continues"):
+        found = rehearsal.carry_out()
+    text = "\n".join(report(found)) + "\n"
+    print(text, end="")
+    for folder in (rehearsal.out, *([publish] if publish else [])):
+        write(folder, found)
+        _write_text(folder / "rehearsal.txt", text)
+    if any(row.state != DONE for row in found):
+        raise typer.Exit(1)
+
+
+def _write_text(path: Path, text: str) -> None:
+    from fpl.files import write_changed
+
+    write_changed(path, text.encode())
+
+
+def report(found: Sequence[Row]) -> Iterator[str]:
+    """Lines of the printout: what was exercised, what it took, and what follows for GPUs."""
+    from fpl.text import table
+
+    rows = sorted(found, key=lambda row: (row.cell, row.processes))
+    yield "rehearsed, each with the command that trains the published run: two steps of a worker's share of its batch"
+    yield table([_measured(row) for row in rows])
+    for row in rows:
+        if row.reason:
+            yield f"{row.state}: {row.cell}: {row.reason}"
+    yield from _exercised(rows)
+    if memory := [row for row in rows if row.peak_at(1) is not None]:
+        yield ""
+        yield "GB on each of so many GPUs for the published batch, by the memory measured; hours on V100 by fpl plan"
+        on_gpu = any(row.hours is not None for row in memory)
+        yield table([_memory(row, on_gpu) for row in memory])
+
+
+def _measured(row: Row) -> dict[str, str]:
+    """A row of the first table."""
+    crop = f"{row.crop_width}x{row.crop_height}" + ("" if row.whole else " (half)")
+    at = f" on {row.processes} workers" if row.processes > 1 else ""
+    return {
+        "run": row.cell + at,
+        "network": row.backbone,
+        "images": f"{row.labeled} + {row.unlabeled}",
+        "crop": crop,
+        "s/step": _number(row.step_seconds),
+        "planned": _number(row.planned_step_seconds),
+        "validation s": _number(row.validation_seconds),
+        "predict s": _number(row.predict_seconds),
+        "memory": size_text(row.peak_bytes) if row.peak_bytes else "-",
+        "checkpoint": size_text(row.checkpoint_bytes) if row.checkpoint_bytes else "-",
+        "weights": size_text(row.weights_bytes) if row.weights_bytes else "-",
+        "state": row.state,
+    }
+
+
+def _number(value: float) -> str:
+    return "-" if not value else f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _memory(row: Row, on_gpu: bool) -> dict[str, str]:
+    """A row of the second table; with `on_gpu` there is a column for the hours on GPUs such as those here."""
+    sizes = {f"{workers} GPU{'s' * (workers > 1)}": row.peak_at(workers) or 0.0 for workers in WORKERS}
+    here = {"h on such": "-" if row.hours is None else f"{row.hours:.0f}"} if on_gpu else {}
+    return {
+        "run": row.cell,
+        "batch": f"{row.paper_labeled} + {row.paper_unlabeled}",
+        "steps": f"{row.paper_steps:,}",
+        **{name: f"{size / 1e9:.1f}" for name, size in sizes.items()},
+        "GPUs": str(row.paper_workers),
+        "h on V100": f"{row.paper_hours:.0f}",
+        **here,
+    }
+
+
+def _exercised(rows: Sequence[Row]) -> Iterator[str]:
+    """What was read and done, in words."""
+    for kind, name in (("data", "data"), ("weights", "pretrained weights")):
+        told = sorted({f"{row.dataset}: {row.data}" if kind == "data" else row.weights for row in rows})
+        yield f"{name}: {'; '.join(told)}"
+    devices = sorted({f"{row.device}, {row.threads} threads, {row.precision}" for row in rows})
+    yield f"on: {'; '.join(devices)}; commit {', '.join(sorted({row.commit for row in rows if row.commit})) or '-'}"
+    for text in dict.fromkeys(row.checked for row in rows if row.checked):
+        count = sum(row.checked == text for row in rows)
+        yield f"{count} run{'s' * (count > 1)}: {text}"
+    if any(not row.whole for row in rows):
+        yield "(half): crops of half the sides, as this would take hours on a CPU; --full has them whole"
