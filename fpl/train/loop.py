@@ -106,8 +106,7 @@ class Run:
 
     def train(self) -> Outcome:
         """Train from the newest checkpoint, or the start, to the end or until the context says stop."""
-        if (state := self.context.latest(partial(check_state, self))) is not None:
-            restore(self, state)
+        self._continue()
         begins = self.workers.gather(self.memory.step)
         if len(set(begins)) > 1:
             raise FplError(
@@ -141,6 +140,11 @@ class Run:
             if verdict is Verdict.STOP:
                 break
         return outcome_of(self.config, self.memory, self.weights)
+
+    def _continue(self) -> None:
+        """Take up the newest checkpoint; when this returns, its memory is free again."""
+        if (state := self.context.latest(partial(check_state, self))) is not None:
+            restore(self, state)
 
     def _note_implementation(self) -> None:
         """Remember which implementation of the loss trains, and say so where another one began."""
