@@ -100,3 +100,9 @@ def first_line(error: BaseException, limit: int = 200) -> str:
     lines = _TERMINAL_CODE.sub("", str(error)).strip().splitlines()
     line = "".join(letter for letter in lines[0] if letter.isprintable()) if lines else ""
     return line[:limit] or type(error).__name__
+
+
+def gigabytes(count: float) -> str:
+    """Bytes as 10^9, as many digits as an estimate is worth: `0.86`, `3.9`, `28`."""
+    value = count / 1e9
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"

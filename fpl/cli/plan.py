@@ -13,7 +13,7 @@ from fpl.cli.options import Address, Asked, Folders, Launch, Local, Searching, S
 from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, say, size_text
 from fpl.config.defaults import CITED, CITED_HERE, REPEATS
 from fpl.errors import FplError
-from fpl.text import duration
+from fpl.text import duration, gigabytes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,6 +36,10 @@ def plan(
     launch: Launch,
     cores: Annotated[int | None, typer.Option(min=1, help="Plan for so many cores.", show_default="found here")] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="Plan for so many GPUs.", show_default="found here")] = None,
+    gpu_memory: Annotated[
+        str | None,
+        typer.Option(help="Plan for GPUs of so much memory, such as 24GB or 32GiB.", show_default="found here"),
+    ] = None,
     calibrate: Annotated[
         int, typer.Option(min=0, help="First time so many steps of the costliest kinds of runs on this machine.")
     ] = 0,
@@ -49,9 +53,10 @@ def plan(
     from fpl.cli.search_plan_text import plan_a_search
     from fpl.config.campaign import scale_file
     from fpl.sweep.plan.capacity import known_capacity
+    from fpl.sweep.plan.memory import parse_memory
 
     scale = scale_file(asked.experiments, asked.scale)
-    has = known_capacity(address, cores, gpus)
+    has = known_capacity(address, cores, gpus, parse_memory(gpu_memory) if gpu_memory else None)
     machine = Machine(folders, out or Path("runs") / scale.name, launch.over(scale, local=local), has, calibrate)
     if search is not None:
         if asked.cells or asked.rows != "paper":
@@ -105,15 +110,15 @@ def _table(plan: Plan) -> Table:
     }
     ahead = {run.recipe: run for run in plan.to_come}
     table = Table(box=SIMPLE_HEAD, show_footer=len(plan.tables) > 1)
-    columns = ["table", "printed", "measured", "cited", "pending", "settings", "runs", *states, _unit(plan)]
+    columns = ["table", "printed", "measured", "cited", "pending", "settings", "runs", *states, *_units(plan)]
     for name in columns:
         table.add_column(name, justify="left" if name == "table" else "right")
     counts: list[list[str]] = []
     for each in plan.tables:
-        hours = sum(plan.device_hours([ahead[recipe] for recipe in each.recipes if recipe in ahead]))
+        runs_ahead = [ahead[recipe] for recipe in each.recipes if recipe in ahead]
         cells = [each.printed, each.measured, _cited(each), _waiting(each), _settings(each)]
         runs = [len(each.recipes), *(len(each.recipes & recipes) for recipes in states.values())]
-        counts.append([each.name, *map(str, [*cells, *runs]), _hours(hours)])
+        counts.append([each.name, *map(str, [*cells, *runs]), *_device(plan, runs_ahead)])
         table.add_row(*counts[-1])
     # Cells add up over the tables, runs do not: tables share them.
     for number in range(1, 6):
@@ -121,13 +126,22 @@ def _table(plan: Plan) -> Table:
     for number, recipes in enumerate([{run.recipe for run in plan.wanted}, *states.values()], start=6):
         table.columns[number].footer = str(len(recipes))
     table.columns[0].footer = "distinct"
-    table.columns[-1].footer = _hours(sum(plan.device_hours(plan.to_come)))
+    for column, total in zip(table.columns[-len(_units(plan)) :], _device(plan, plan.to_come), strict=True):
+        column.footer = total
     return table
 
 
-def _unit(plan: Plan) -> str:
-    """What the hours of the table are; at no scale do some runs use GPUs and others not."""
-    return "GPU-h" if any(plan.layout(run).on_gpu for run in plan.wanted) else "core-h"
+def _units(plan: Plan) -> list[str]:
+    """What the last columns are: hours, and the most memory on a GPU. At no scale do some runs use GPUs, others not."""
+    return ["GPU-h", "GB"] if any(plan.layout(run).on_gpu for run in plan.wanted) else ["core-h"]
+
+
+def _device(plan: Plan, runs: list[Wanted]) -> list[str]:
+    """Hours of runs together, and the memory of the largest."""
+    found = [_hours(sum(plan.device_hours(runs)))]
+    if len(_units(plan)) > 1:
+        found.append(gigabytes(max(map(plan.gpu_bytes, runs))) if runs else "")
+    return found
 
 
 def _waiting(table: TableCount) -> int:
@@ -181,12 +195,25 @@ def _costs(plan: Plan) -> Iterator[str]:
         yield f"GPU-hours to come: {_hours(gpu)} ({plan.gpu_model.source})"
     if cpu:
         yield f"core-hours to come: {_hours(cpu)} ({plan.cpu_model.source})"
+    yield from _memory(plan)
     if plan.to_come:
         kept, running = plan.disk_bytes()
         yield f"disk for the runs to come: {size_text(kept)}, and {size_text(running)} besides while they are trained"
     where = plan.capacity.words() if plan.capacity else "read from Ray at start"
     wall = plan.wall_seconds()
     yield f"capacity: {where}" + (f"; wall time of what is ready: about {duration(wall)}" if wall else "")
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    """Which run fills a GPU most, and which may not fit."""
+    largest = max(plan.to_come, key=plan.gpu_bytes, default=None)
+    if largest is None or not (most := plan.gpu_bytes(largest)):
+        return
+    workers = plan.layout(largest).workers
+    where = f"each of the {workers} GPUs of a run" if workers > 1 else "a GPU"
+    yield f"memory on {where}: at most {gigabytes(most)} GB ({_name(largest)})"
+    if tight := plan.tight():
+        yield f"warning: {_runs(len(tight))} may not fit into the memory of the GPUs, such as {_name(tight[0])}"
 
 
 def _noise(plan: Plan) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, say, size_text
-from fpl.text import duration
+from fpl.text import duration, gigabytes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -135,6 +135,8 @@ def _costs(plan: SearchPlan, out: Path) -> Iterator[str]:
         yield f"{plan.device_unit}-hours to come, at most: {hours_text(plan.hours)} ({plan.model.source}){final}"
     elif plan.hours is None:
         yield f"{plan.device_unit}-hours of a trial: {hours_text(plan.studies[0].trial_hours)} ({plan.model.source})"
+    if most := plan.gpu_bytes():
+        yield f"memory of a trial: at most {gigabytes(most)} GB on each of its GPUs"
     if plan.to_come:
         kept, running = plan.disk_bytes()
         yield f"disk for the trials to come: {size_text(kept)}, and {size_text(running)} besides while they are trained"

@@ -107,6 +107,11 @@ class Execution(LoopOptions):
         return self.gpus_per_worker > 0
 
     @property
+    def gpu_share(self) -> float:
+        """How much of a GPU a process may fill: it computes on one, whatever it holds."""
+        return min(1.0, self.gpus_per_worker)
+
+    @property
     def beside(self) -> bool:
         """Whether a run holds nothing, and so is at work beside the others."""
         return not self.cpus_per_worker and not self.gpus_per_worker

@@ -27,6 +27,8 @@ from fpl.store.done import is_done, put_aside
 from fpl.store.write import run_path
 from fpl.sweep.outcome import write_outcome
 from fpl.sweep.places import Places
+from fpl.sweep.plan.costs import Costs
+from fpl.sweep.plan.memory import memory_problem
 from fpl.sweep.prepare import Prepared, fits_in_memory, prepare
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.loop import OnMetrics, Run, RunData
@@ -134,6 +136,7 @@ def run_local(
             say = _nothing
         if problem := worker_problem(prepared.config, workers.world_size):
             raise FplError(problem, where=f"{workers.world_size} workers")
+        check_memory(prepared.config, workers, where, Costs(places.out, say))
         folder = CheckpointFolder(places.checkpoints(prepared.run_id), say)
         with _lock(folder, workers, lock_patience):
             # Only now: another process may have finished it while this one waited.
@@ -183,6 +186,20 @@ def _check_loss(device: torch.device) -> None:
     except ValueError as error:
         hint = f"unset {kernels.VARIABLE} to take the fastest that this machine has; `fpl doctor` says which that is"
         raise FplError(str(error), hint=hint) from None
+
+
+def check_memory(config: RunConfig, workers: Workers, device: torch.device, costs: Costs) -> None:
+    """Refuse, before training, a run that cannot fit into the memory of its GPU; on a CPU nothing is asked.
+
+    Raises:
+        FplError: Says what is needed, what is there, and what would fit.
+    """
+    if device.type != "cuda":
+        return
+    there = torch.cuda.get_device_properties(device).total_memory
+    if problem := memory_problem(costs.of(config), config, workers.world_size, there):
+        what, _, hint = problem.partition(" -> ")
+        raise FplError(what, where=str(device), hint=hint)
 
 
 def _finish(

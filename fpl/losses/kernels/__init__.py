@@ -26,7 +26,7 @@ IMPLEMENTATIONS = ("auto", "tensor", "cpu", "triton")
 DEVICES = {"cpu": "cpu", "triton": "cuda"}
 VARIABLE = "FPL_LOSS"
 
-_chosen: list[str] = []
+_chosen: list[str | Implementation] = []
 
 
 class Found(NamedTuple):
@@ -73,18 +73,24 @@ def chosen() -> str:
         ValueError: The environment variable holds another word.
     """
     name = _chosen[-1] if _chosen else os.environ.get(VARIABLE, "auto")
+    if not isinstance(name, str):
+        return name.NAME
     check_choice(VARIABLE, name, IMPLEMENTATIONS)
     return name
 
 
 @contextlib.contextmanager
-def use(name: str) -> Iterator[None]:
+def use(name: str | Implementation) -> Iterator[None]:
     """Compute with one implementation inside a ``with`` block, whatever the environment says.
 
+    Args:
+        name: One of :data:`IMPLEMENTATIONS`, or an implementation itself, for logits on any device.
+
     Raises:
-        ValueError: ``name`` is none of :data:`IMPLEMENTATIONS`.
+        ValueError: A name is none of :data:`IMPLEMENTATIONS`.
     """
-    check_choice("name", name, IMPLEMENTATIONS)
+    if isinstance(name, str):
+        check_choice("name", name, IMPLEMENTATIONS)
     _chosen.append(name)
     try:
         yield
@@ -98,6 +104,8 @@ def find(device_type: str) -> tuple[str, Found]:
     Args:
         device_type: ``torch.device.type`` of the logits.
     """
+    if _chosen and not isinstance(_chosen[-1], str):
+        return _chosen[-1].NAME, Found(_chosen[-1], "given")
     name = chosen()
     if name == "auto":
         name = next((fused for fused, device in DEVICES.items() if device == device_type), "tensor")

@@ -19,6 +19,7 @@ from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan.capacity import Capacity, makespan
 from fpl.sweep.plan.costs import Costs, silent
+from fpl.sweep.plan.memory import memory_problem, needed
 from fpl.sweep.plan.needs import Needs
 from fpl.sweep.plan.speed import CPU_CORE, V100, CostModel, read_calibration
 from fpl.sweep.plan.wanted import Wanted, distinct_runs
@@ -150,6 +151,20 @@ class Plan:
                 total += start + makespan([*seconds, *beside], self.capacity.slots(layout))
         return total
 
+    def gpu_bytes(self, run: Wanted) -> float:
+        """Expected memory of a run on each of its GPUs; 0 for one that uses none."""
+        layout = self.layout(run)
+        if not layout.on_gpu:
+            return 0.0
+        return needed(self.gpu_model.costs.of(run.config), run.config, layout.workers).total
+
+    def tight(self) -> list[Wanted]:
+        """Runs to start whose memory fits by what is counted, but not by what is to be expected."""
+        if self.capacity is None or not self.capacity.gpu_memory:
+            return []
+        there = self.capacity.gpu_memory
+        return [run for run in self.ready if self.gpu_bytes(run) > there * self.layout(run).gpu_share]
+
     def disk_bytes(self) -> tuple[int, int]:
         """Disk for the runs to come: what stays, and what those running at once need besides (one of each kind)."""
         costs = [self.cpu_model.costs.of(run.config) for run in self.to_come]
@@ -195,11 +210,14 @@ def make_plan(
     plan = Plan(campaign, wanted, capacity, execution, *cost_models(places, capacity, execution, say))
     done, failed = recorded(places)
     needs = Needs(places)
+    costs = plan.gpu_model.costs
+    if capacity is not None and capacity.gpu_memory and execution.on_gpu:
+        costs.learn(run.config for run in wanted if run.recipe not in done)
     for run in wanted:
         if run.recipe in done:
             plan.done.append(run)
             continue
-        problems = [*needs.lacking(run.config), *misfits(run.config, plan.layout(run), capacity)]
+        problems = [*needs.lacking(run.config), *misfits(run.config, plan.layout(run), capacity, costs)]
         if problems:
             plan.blocked.append((run, "; ".join(problems)))
             plan.obstacles.update(problems)
@@ -240,13 +258,19 @@ def recorded(places: Places) -> tuple[set[str], dict[str, str]]:
     return set(results.runs["recipe"]), failed
 
 
-def misfits(config: RunConfig, layout: Execution, capacity: Capacity | None) -> list[str]:
+def misfits(config: RunConfig, layout: Execution, capacity: Capacity | None, costs: Costs) -> list[str]:
     """Why a run fits neither its workers nor the machine, with the remedy behind an arrow; empty if it does."""
     found = []
     if problem := worker_problem(config, layout.workers):
         found.append(f"{problem} -> --workers")
-    if capacity is not None and (shortage := capacity.shortage(layout)):
+    if capacity is None:
+        return found
+    if shortage := capacity.shortage(layout):
         found.append(shortage)
+    if capacity.gpu_memory and layout.on_gpu and not problem:
+        there = capacity.gpu_memory * layout.gpu_share
+        if lack := memory_problem(costs.of(config), config, layout.workers, there):
+            found.append(lack)
     return found
 
 

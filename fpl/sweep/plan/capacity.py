@@ -11,10 +11,12 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fpl.data.parallel import core_count
 from fpl.errors import FplError
 from fpl.sweep.execution import Execution
+from fpl.text import gigabytes
 
 
 @dataclass(frozen=True)
@@ -26,20 +28,23 @@ class Capacity:
         gpus: GPUs.
         cpu_name: Name of the processor, as the store has it.
         gpu_name: Name of the first GPU; empty without one.
+        gpu_memory: Bytes of the smallest GPU; 0 where it is not known.
     """
 
     cores: int
     gpus: int = 0
     cpu_name: str = ""
     gpu_name: str = ""
+    gpu_memory: float = 0.0
 
     def words(self) -> str:
         """`2 cores (Intel ...)` or `8 GPUs (...), 96 cores`."""
         cores = f"{self.cores} core{'s' if self.cores != 1 else ''}"
         if not self.gpus:
             return f"{cores} ({self.cpu_name})" if self.cpu_name else cores
-        name = f" ({self.gpu_name})" if self.gpu_name else ""
-        return f"{self.gpus} GPU{'s' if self.gpus != 1 else ''}{name}, {cores}"
+        size = f"{gigabytes(self.gpu_memory)} GB{' each' if self.gpus != 1 else ''}" if self.gpu_memory else ""
+        named = ", ".join(filter(None, (self.gpu_name, size)))
+        return f"{self.gpus} GPU{'s' if self.gpus != 1 else ''}{f' ({named})' if named else ''}, {cores}"
 
     def shortage(self, execution: Execution) -> str:
         """Why not even one run fits, with the remedy; empty if one does."""
@@ -58,20 +63,23 @@ class Capacity:
         return min(fit, 1 if execution.local else execution.concurrency or fit)
 
 
-def capacity(cores: int | None = None, gpus: int | None = None) -> Capacity:
+def capacity(cores: int | None = None, gpus: int | None = None, gpu_memory: float | None = None) -> Capacity:
     """This machine's capacity; a number that is given replaces what is found."""
-    names = gpu_names() if gpus is None or gpus > 0 else []
+    found = gpus_here() if gpus is None or gpus > 0 else []
     return Capacity(
         core_count() if cores is None else cores,
-        len(names) if gpus is None else gpus,
+        len(found) if gpus is None else gpus,
         processor_name(),
-        names[0] if names else "",
+        found[0].name if found else "",
+        min((gpu.memory for gpu in found), default=0.0) if gpu_memory is None else gpu_memory,
     )
 
 
-def known_capacity(address: str | None, cores: int | None = None, gpus: int | None = None) -> Capacity | None:
+def known_capacity(
+    address: str | None, cores: int | None = None, gpus: int | None = None, gpu_memory: float | None = None
+) -> Capacity | None:
     """What there is for runs: this machine; None where a Ray cluster is joined, which says what it holds when it is."""
-    return None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus)
+    return None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus, gpu_memory)
 
 
 # Instructions that change how sums of floats are rounded, as the kernel lists them.
@@ -91,21 +99,30 @@ def instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return " ".join(sorted(word for word in set(listed.split()) if FLOAT_INSTRUCTIONS.fullmatch(word)))
 
 
-def gpu_names() -> list[str]:
-    """Names of the NVIDIA GPUs that this process may use, asked of the driver's own tool: torch loads for seconds."""
+class Gpu(NamedTuple):
+    """A GPU of this machine: its name, and its memory in bytes, 0 where the driver does not say."""
+
+    name: str
+    memory: float
+
+
+def gpus_here() -> list[Gpu]:
+    """The NVIDIA GPUs that this process may use, asked of the driver's own tool: torch loads for seconds."""
     if shutil.which("nvidia-smi") is None:
         return []
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         # The tool without a working driver: no GPU that a run could use.
         return []
-    names = [line.strip() for line in found.splitlines() if line.strip()]
+    rows = [line.rpartition(",") for line in said.splitlines() if line.strip()]
+    # In MiB; a device whose memory is the host's names none.
+    found = [Gpu(name.strip(), float(size) * 2**20 if size.strip().isdecimal() else 0.0) for name, _, size in rows]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return names
-    return names[: len([part for part in visible.split(",") if part.strip() not in ("", "-1")])]
+        return found
+    return found[: len([part for part in visible.split(",") if part.strip() not in ("", "-1")])]
 
 
 def processor_name() -> str:

@@ -54,6 +54,25 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """Bytes that computing takes on a device, besides what is trained and its optimizers' states.
+
+    Attributes:
+        step: Of a step on the global batch in float32 at its fullest; workers share it.
+        step_bf16: The same with `train.precision = "bf16"`.
+        copies_bf16: What each worker has besides with bf16: copies of weights.
+        gradients: Of all that is trained.
+        look: Of a look of the evaluated network at one window, in float32.
+    """
+
+    step: int
+    step_bf16: int
+    copies_bf16: int
+    gradients: int
+    look: int
+
+
+@dataclass(frozen=True)
 class Cost:
     """What a kind of run takes.
 
@@ -62,12 +81,14 @@ class Cost:
         look: A look of the evaluated network at one window of an image.
         weights: Bytes of the method's state: parameters and buffers of all its networks.
         optimizer: Bytes of its optimizers' states.
+        memory: What it takes on a device besides.
     """
 
     step: Work
     look: Work
     weights: int
     optimizer: int
+    memory: Memory
 
     @property
     def kept_bytes(self) -> int:
@@ -87,11 +108,7 @@ class Cost:
     def validation(self, config: RunConfig) -> Work:
         """Work of one validation: the validation images, window by window."""
         height, width = window_of(config)
-        windows = 1
-        if config.eval.protocol == "sliding":
-            sides = zip(_image_size(config), (height, width), strict=True)
-            windows = math.prod(_windows(length, side, config.eval.stride_rate) for length, side in sides)
-        count = validation_images(config) * windows
+        count = validation_images(config) * window_count(config)
         # Passes of a CPU; on a GPU, where a call is cheap, there are fewer.
         passes = math.ceil(count / max(1, BATCH_PIXELS["cpu"] // (height * width)))
         values = height * width * config.data.num_classes / 1e9
@@ -101,13 +118,23 @@ class Cost:
 def window_of(config: RunConfig) -> tuple[int, int]:
     """Height and width of what the network looks at in a validation."""
     if config.eval.protocol == "whole":
-        return _image_size(config)
+        return image_size(config)
     return config.eval.crop or config.data.crop
 
 
-def _image_size(config: RunConfig) -> tuple[int, int]:
+def window_count(config: RunConfig) -> int:
+    """Windows of one image in a validation."""
+    if config.eval.protocol != "sliding":
+        return 1
+    sides = zip(image_size(config), window_of(config), strict=True)
+    return math.prod(_windows(length, side, config.eval.stride_rate) for length, side in sides)
+
+
+def image_size(config: RunConfig, full: bool = False) -> tuple[int, int]:
+    """Height and width of a validation image as it is read; with `full`, of its label."""
     height, width = IMAGE_SIZES[config.data.dataset]
-    return height // config.data.downscale, width // config.data.downscale
+    factor = 1 if full else config.data.downscale
+    return height // factor, width // factor
 
 
 def validation_images(config: RunConfig) -> int:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from fpl.config.layers import flatten
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.source import source_digest
-from fpl.sweep.plan.cost import Cost, Work, window_of
+from fpl.sweep.plan.cost import Cost, Memory, Work, window_of
 from fpl.sweep.plan.rows import read_rows, write_rows
 from fpl.text import duration
 
@@ -36,10 +36,16 @@ COSTS_SCHEMA = pa.schema(
         ("look_gflop", pa.float64()),
         ("weights", pa.int64()),
         ("optimizer", pa.int64()),
+        ("memory_step", pa.int64()),
+        ("memory_step_bf16", pa.int64()),
+        ("memory_copies_bf16", pa.int64()),
+        ("memory_gradients", pa.int64()),
+        ("memory_look", pa.int64()),
     ]
 )
 # What a count depends on beside the configuration.
-COUNTERS = tuple(f"sweep/plan/{name}.py" for name in ("count", "record", "tally", "drawn"))
+COUNTED = ("count", "count_memory", "alive", "fused", "scale", "record", "tally", "drawn")
+COUNTERS = tuple(f"sweep/plan/{name}.py" for name in COUNTED)
 SOURCES = ("models", "methods", "losses", "train/step.py", *COUNTERS)
 # What of a configuration does: these keys, and those of the network, the method and the optimizer but its rate.
 DECISIVE = (
@@ -106,7 +112,7 @@ class Costs:
 
 
 def _read(path: Path) -> dict[str, Cost]:
-    """Costs in a file; none where it is not there or cannot be read: they can be counted again."""
+    """Costs in a file; none where it is not there, cannot be read or is older: they can be counted again."""
     rows = []
     with contextlib.suppress(FplError):
         rows = read_rows(path, COSTS_SCHEMA, "remove the file")
@@ -116,8 +122,11 @@ def _read(path: Path) -> dict[str, Cost]:
             Work(row["look_calls"], row["look_gflop"]),
             row["weights"],
             row["optimizer"],
+            Memory(*(row[f"memory_{item.name}"] for item in fields(Memory))),
         )
         for row in rows
+        # A column that an older version did not write is null.
+        if None not in row.values()
     }
 
 
@@ -135,7 +144,8 @@ def _count(key: str, config: RunConfig) -> Cost:
 
 def _row(key: str, cost: Cost) -> dict[str, object]:
     look = {"look_calls": cost.look.calls, "look_gflop": cost.look.gflop}
-    return {"key": key, **asdict(cost.step), **look, "weights": cost.weights, "optimizer": cost.optimizer}
+    memory = {f"memory_{name}": value for name, value in asdict(cost.memory).items()}
+    return {"key": key, **asdict(cost.step), **look, "weights": cost.weights, "optimizer": cost.optimizer, **memory}
 
 
 @functools.lru_cache(maxsize=4096)

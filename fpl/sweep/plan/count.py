@@ -22,8 +22,10 @@ from fpl.config.sections import DataConfig, EvalConfig, LossConfig, SplitConfig,
 from fpl.losses import kernels
 from fpl.methods.base import Clock, Method
 from fpl.sweep.plan.cost import Cost, Work
-from fpl.sweep.plan.drawn import DrawnImages, bare_method, drawn_batch
-from fpl.sweep.plan.record import Pass, Shapes, channels_of, recorded
+from fpl.sweep.plan.count_memory import count_memory
+from fpl.sweep.plan.drawn import bare_method, prepared_step
+from fpl.sweep.plan.record import Pass, Shapes, recorded
+from fpl.sweep.plan.scale import META, Scale
 from fpl.sweep.plan.tally import Counter, Tally, size_of, tensors_in
 from fpl.train.step import take_step
 
@@ -39,7 +41,7 @@ SMALL = {
     "pretrained": "none",
     "pretrained_sha256": None,
 }
-META, CPU = torch.device("meta"), torch.device("cpu")
+CPU = torch.device("cpu")
 # Passes that were counted in this process: few kinds of networks are in hundreds of cells.
 _known: dict[tuple[Any, ...], Tally] = {}
 
@@ -70,7 +72,8 @@ def count(config: RunConfig, window: tuple[int, int]) -> Cost:
         config: The run.
         window: Height and width of what the network looks at in a validation.
     """
-    first, second = (_small_step(_small(config, side)) for side in SIDES)
+    smalls = [_small(config, side) for side in SIDES]
+    first, second = (_small_step(small) for small in smalls)
     real = bare_method(config, META)
     weights = size_of(dict(real.state_dict()))
     state = sum(second.states[name] * size_of(_owned(optimizer)) for name, optimizer in real.optimizers().items())
@@ -83,7 +86,8 @@ def count(config: RunConfig, window: tuple[int, int]) -> Cost:
         gigabytes=more.bytes * grown / 1e9,
         images=second.images,
     )
-    return Cost(work, _look(real, window), weights, round(state))
+    look = _look(real, window)
+    return Cost(work, look, weights, round(state), count_memory(real, smalls, config.data.crop, window))
 
 
 def _small(config: RunConfig, side: int) -> RunConfig:
@@ -111,11 +115,7 @@ def _small_step(config: RunConfig) -> Step:
     """Take a step, the losses in plain PyTorch: what a fused one moves cannot be seen."""
     with torch.random.fork_rng(devices=[]), kernels.use("tensor"):
         torch.manual_seed(0)
-        method = bare_method(config, CPU)
-        source = DrawnImages(config)
-        method.attach(source)
-        optimizers = method.optimizers()
-        batch = drawn_batch(config, method, 0)
+        method, optimizers, batch, source = prepared_step(config, CPU)
         counter = Counter()
         with recorded(method) as passes, counter:
             # Not the first step: a method may begin with labels alone.
@@ -186,43 +186,13 @@ def _passes_at(method: Method, step: Step, crop: tuple[int, int]) -> Tally:
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             # It has neither a convolution nor a product in it, and nothing on `meta` takes longer.
             module.forward = lambda image: image  # type: ignore[method-assign, assignment]
-    scale = _Scale(step.config, method, crop)
+    scale = Scale(step.config, method, crop)
     return _sum(
         method,
         step.passes,
-        lambda item: tuple(scale(shape, item.first) for shape in item.shapes),
+        scale.all_of,
         _gone_forward,
     )
-
-
-class _Scale:
-    """Shapes of a small step as they are in a real one."""
-
-    def __init__(self, small: RunConfig, method: Method, crop: tuple[int, int]) -> None:
-        self.small, self.method, self.crop = small, method, crop
-
-    def __call__(self, shape: tuple[int, ...], first: str) -> tuple[int, ...]:
-        """The shape of a tensor for a module whose first layer is `first`: its channels, and its height and width."""
-        small, crop = self.small.data.crop, self.crop
-        if len(shape) != 4:
-            return shape
-        if shape[1:] == (3, *small):
-            return (shape[0], 3, *crop)
-        # A backbone that was exchanged has other layers; what goes into it are images.
-        layer = dict(self.method.named_modules()).get(first)
-        channels = shape[1] if layer is None else channels_of(layer) or shape[1]
-        if shape[1:] == self._high[0]:
-            return (shape[0], channels, *self._high[1][1:])
-        sides = (-(-length * whole // side) for length, whole, side in zip(shape[2:], crop, small, strict=True))
-        return (shape[0], channels, *sides)
-
-    @functools.cached_property
-    def _high(self) -> tuple[torch.Size, torch.Size]:
-        """Shapes of the last features of the tiny backbone and of the real one: no common ratio leads to them."""
-        pairs = ((bare_method(self.small, META), self.small.data.crop), (self.method, self.crop))
-        with torch.no_grad():
-            small, real = (method.network.encode(_image(2, size)).high.shape[1:] for method, size in pairs)
-        return small, real
 
 
 def _look(method: Method, window: tuple[int, int]) -> Work:

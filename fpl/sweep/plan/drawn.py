@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, Draw, Labeled
 from fpl.data.spec import IGNORE
 from fpl.methods.base import Method
+from fpl.methods.optimizers import Scheduled
 from fpl.models import build_network
 from fpl.train.runtime import Workers
 
@@ -79,3 +82,20 @@ def drawn_batch(config: RunConfig, method: Method, step: int) -> Batch:
     partner = None if request.paste is None else labeled()
     more = [labeled() for _ in range(1, request.labeled_streams)]
     return Batch(first.image, first.label, first.valid, unlabeled, step, partner, more)
+
+
+class Prepared(NamedTuple):
+    """All that a step takes, in memory."""
+
+    method: Method
+    optimizers: dict[str, Scheduled]
+    batch: Batch
+    source: DrawnImages
+
+
+def prepared_step(config: RunConfig, device: torch.device) -> Prepared:
+    """Build a method with its optimizers and a batch; everything random is drawn from torch's global generator."""
+    method = bare_method(config, device)
+    source = DrawnImages(config)
+    method.attach(source)
+    return Prepared(method, method.optimizers(), drawn_batch(config, method, 0), source)

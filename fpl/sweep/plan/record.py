@@ -42,8 +42,13 @@ class Pass:
 
 
 @contextlib.contextmanager
-def recorded(method: Method) -> Iterator[list[Pass]]:
-    """Within this context the passes through the method's modules are put into the list, those inside others not."""
+def recorded(method: Method, border: Callable[[int | None], None] = lambda number: None) -> Iterator[list[Pass]]:
+    """Within this context the passes through the method's modules are put into the list, those inside others not.
+
+    Args:
+        method: Whose passes.
+        border: Called with the number of each pass when it begins, and with None when it is over.
+    """
     names = {module: name for name, module in method.named_modules() if any(True for _ in module.parameters())}
     names.pop(method)
     passes: list[Pass] = []
@@ -56,12 +61,17 @@ def recorded(method: Method) -> Iterator[list[Pass]]:
         depth += 1
         if depth == 1:
             passes.append(_pass(module, names[module], function, inputs))
+            border(len(passes) - 1)
         elif not passes[-1].first and channels_of(module) is not None:
             passes[-1] = replace(passes[-1], first=names[module])
 
     def leave(module: nn.Module, *_: Any) -> None:
         nonlocal depth
-        depth -= module in names
+        if module not in names:
+            return
+        depth -= 1
+        if depth == 0:
+            border(None)
 
     def wrapped(network: SegmentationNetwork) -> Callable[[Tensor], Any]:
         raw = network.raw

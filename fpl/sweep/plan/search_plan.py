@@ -19,6 +19,7 @@ from fpl.sweep.places import Places
 from fpl.sweep.plan.campaign_plan import LAUNCHER_START, RAY_START, RUN_START, cost_models, misfits, recorded
 from fpl.sweep.plan.capacity import Capacity, makespan
 from fpl.sweep.plan.costs import silent
+from fpl.sweep.plan.memory import needed
 from fpl.sweep.plan.needs import Needs
 from fpl.sweep.plan.speed import CostModel
 from fpl.sweep.search.budget import ROUNDING, Budget, Spent, check_budget, study_budget
@@ -111,6 +112,13 @@ class SearchPlan:
         start = RAY_START + LAUNCHER_START[self.execution.launcher]
         return start + sum(makespan(each.jobs, self.slots) for each in self.studies if each.jobs)
 
+    def gpu_bytes(self) -> float:
+        """Expected memory of the largest trial on each of its GPUs; 0 where trials use none."""
+        if not self.execution.on_gpu:
+            return 0.0
+        bases, workers = [each.study.base for each in self.studies], self.execution.workers
+        return max(needed(self.model.costs.of(base), base, workers).total for base in bases)
+
     def disk_bytes(self) -> tuple[int, int]:
         """Disk for the trials to come: what stays, and what those running at once need besides."""
         costs = [self.model.costs.of(each.study.base) for each in self.studies]
@@ -154,7 +162,7 @@ def plan_search(
         planned.append(_plan_study(study, places, share, execution, model, slots, done))
         # What a trial needs, whatever its parameters.
         for config in (study.config({}, split=split) for split in range(study.head.splits)):
-            blocked.update([*needs.lacking(config), *misfits(config, execution, capacity)])
+            blocked.update([*needs.lacking(config), *misfits(config, execution, capacity, model.costs)])
         blocked.update(_too_small(planned[-1], execution, slots != 0))
     warnings = Counter(warning for study in studies for warning in warnings_of(study.base))
     warnings.update(warning for each in planned if (warning := _only_points(each)))

@@ -18,9 +18,10 @@ from fpl.store.write import failure_path, write_failure, write_run
 from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan import needs
-from fpl.sweep.plan.campaign_plan import LAUNCHER_START, RAY_START, RUN_START, Plan, make_plan
+from fpl.sweep.plan.campaign_plan import LAUNCHER_START, RAY_START, RUN_START, Plan, make_plan, misfits
 from fpl.sweep.plan.capacity import Capacity, capacity, instruction_sets, makespan
 from fpl.sweep.plan.costs import COSTS, Costs
+from fpl.sweep.plan.memory import needed
 from fpl.sweep.plan.needs import Needs
 from fpl.sweep.plan.speed import CPU_CORE, V100, CostModel
 from fpl.sweep.plan.wanted import Wanted
@@ -266,6 +267,27 @@ def test_workers_that_cannot_share_the_batch_block(campaign: Campaign, places: P
     assert "data.labeled_batch = 4 cannot be shared equally by 3 workers" in reason
 
 
+def test_what_cannot_fit_into_a_gpu_blocks(campaign: Campaign, places: Places) -> None:
+    execution = Execution(launcher="train", workers=1, gpus_per_worker=1)
+    roomy = make_plan(campaign, places, Capacity(cores=8, gpus=8, gpu_memory=80e9), execution)
+    assert not roomy.blocked and not roomy.tight()
+    assert all(plan_bytes > 1e9 for plan_bytes in map(roomy.gpu_bytes, roomy.wanted))
+    # Less than any of these small networks takes with its images.
+    full = make_plan(campaign, places, Capacity(cores=8, gpus=8, gpu_memory=1e6), execution)
+    assert len(full.blocked) == len(full.wanted)
+    assert all(" of memory needed on " in reason and "0.00 GB there" in reason for _, reason in full.blocked)
+    # All fit as counted, none with what CUDA needs besides.
+    tight = make_plan(campaign, places, Capacity(cores=8, gpus=8, gpu_memory=0.9e9), execution)
+    assert not tight.blocked and len(tight.tight()) == len(tight.ready)
+    # Half of a GPU has half of the room.
+    config, costs = run_of(roomy, "one.cps.a").config, roomy.gpu_model.costs
+    has = Capacity(cores=8, gpus=1, gpu_memory=1.5 * needed(costs.of(config), config).least)
+    assert not misfits(config, execution, has, costs)
+    assert len(misfits(config, Execution(gpus_per_worker=0.5), has, costs)) == 1
+    # On cores nobody asks.
+    assert not make_plan(campaign, places, Capacity(cores=8, gpu_memory=1e6)).blocked
+
+
 def test_seconds_follow_layout_and_device(campaign: Campaign, places: Places) -> None:
     plan = make_plan(campaign, places, Capacity(cores=4))
     alone, gang = run_of(plan, "one.cps.a"), run_of(plan, "two.fpl.a")
@@ -312,16 +334,18 @@ def test_gpus_are_those_that_the_driver_names_and_this_process_may_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\nprintf 'GPU A\\nGPU A\\nGPU A\\n'\n")
+    tool.write_text("#!/bin/sh\nprintf 'GPU A, 32510\\nGPU A, 16280\\nGPU A, 32510\\n'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     has = capacity(cores=6)
-    assert (has.cores, has.gpus, has.gpu_name) == (6, 3, "GPU A") and has.words() == "3 GPUs (GPU A), 6 cores"
+    # The smallest decides.
+    assert (has.cores, has.gpus, has.gpu_name, has.gpu_memory) == (6, 3, "GPU A", 16280 * 2**20)
+    assert has.words() == "3 GPUs (GPU A, 17 GB each), 6 cores"
     for visible, count in (("0,2", 2), ("", 0), ("-1", 0)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert capacity().gpus == count
-    assert capacity(gpus=8).gpus == 8
+    assert capacity(gpus=8).gpus == 8 and capacity(gpus=1, gpu_memory=24e9).gpu_memory == 24e9
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     # A tool without a driver.
     tool.write_text("#!/bin/sh\necho 'no devices were found'\nexit 9\n")

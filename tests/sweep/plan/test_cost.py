@@ -8,11 +8,11 @@ from fpl.config.compose import validate
 from fpl.config.schema import RunConfig
 from fpl.data import synthetic
 from fpl.data.spec import SPECS
-from fpl.sweep.plan.cost import IMAGE_SIZES, KEPT_STEPS, Cost, Work, _windows, window_of
+from fpl.sweep.plan.cost import IMAGE_SIZES, KEPT_STEPS, Cost, Memory, Work, _windows, window_of
 from fpl.train import checkpoint
 from fpl.train.evaluate import window_starts
 
-COST = Cost(Work(100, 10.0, 1.0, 8), Work(30, 2.0), weights=1000, optimizer=600)
+COST = Cost(Work(100, 10.0, 1.0, 8), Work(30, 2.0), weights=1000, optimizer=600, memory=Memory(0, 0, 0, 0, 0))
 
 
 def changed(config: RunConfig, **sections: dict[str, object]) -> RunConfig:

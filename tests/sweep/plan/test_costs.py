@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from fpl.config.compose import validate
 from fpl.config.schema import RunConfig
 from fpl.sweep.plan import costs as module
-from fpl.sweep.plan.cost import Cost, Work
-from fpl.sweep.plan.costs import COSTS, Costs, cost_key, step_key
+from fpl.sweep.plan.cost import Cost, Memory, Work
+from fpl.sweep.plan.costs import COSTS, COSTS_SCHEMA, Costs, cost_key, step_key
+from fpl.sweep.plan.rows import read_rows, write_rows
 
 AEL = {"name": "ael", "paste_excluded": [0, 1]}
-COST = Cost(Work(100, 10.0, 1.0, 8), Work(30, 2.0), weights=1000, optimizer=600)
+COST = Cost(Work(100, 10.0, 1.0, 8), Work(30, 2.0), weights=1000, optimizer=600, memory=Memory(70, 40, 5, 400, 9))
 
 
 def changed(config: RunConfig, **sections: dict[str, object]) -> RunConfig:
@@ -75,6 +77,18 @@ def test_what_cannot_be_read_or_written_is_counted_again(
     assert Costs(tmp_path).of(config) == COST and len(counted) == 1
     (tmp_path / "file").touch()
     assert Costs(tmp_path / "file").of(config) == COST and len(counted) == 2
+
+
+def test_a_file_that_knows_no_memory_is_counted_again(
+    config: RunConfig, tmp_path: Path, counted: list[RunConfig]
+) -> None:
+    Costs(tmp_path).learn([config])
+    older = pa.schema([item for item in COSTS_SCHEMA if not item.name.startswith("memory_")])
+    rows = read_rows(tmp_path / COSTS, COSTS_SCHEMA, "")
+    write_rows(tmp_path / COSTS, [{name: row[name] for name in older.names} for row in rows], older)
+    assert Costs(tmp_path).known == {}
+    assert Costs(tmp_path).of(config) == COST and len(counted) == 2
+    assert Costs(tmp_path).of(config) == COST and len(counted) == 2
 
 
 def test_counting_that_takes_longer_is_told(
