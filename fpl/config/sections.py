@@ -202,7 +202,9 @@ class TrainConfig(Section):
     steps: Length
     # Validation every so many steps (and at the end); the best of these is kept beside the last.
     evaluate_every: Length
-    precision: Literal["float32", "bf16"] = "float32"
+    # Of convolutions and products; losses compute in float32. "tf32" rounds what they multiply to 10 bits, as PyTorch's
+    # own default does with convolutions on newer GPUs; with "float32" nothing is rounded.
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
     channels_last: bool = False
     # Only for methods with a use for it (CPS with CutMix): what a network is asked without gradients, and what it is
     # trained on, go through it as one batch each, normalised part by part (`fpl.models.sub_batches`): same sums,

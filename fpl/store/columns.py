@@ -77,6 +77,7 @@ _TABLES: Mapping[str, Table] = {
         "workers": ("processes", "that shared each batch"),
         "threads": _THREADS,
         "loss_implementation": ("", "of the fuzzy positive loss: cpu, triton or tensor"),
+        "tf32": ("", "on or off: whether convolutions and products of float32 were computed in TF32"),
         "weights_source": ("", "file of the pretrained weights"),
         "weights_sha256": ("", "SHA-256 of that file"),
         "fpl_version": _VERSION,

@@ -60,6 +60,7 @@ CIRCUMSTANCES: dict[str, tuple[str, ...]] = {
         "weights_source",
         "instructions",
         "loss_implementation",
+        "tf32",
     ),
     FAILURES: ("log", "failed_at"),
     NOISE: ("device", "threads", "finished_at"),
@@ -93,6 +94,8 @@ SCHEMAS: dict[str, pa.Schema] = {
             # Of the fuzzy positive loss: `cpu`, `triton` or `tensor`, several if the run was continued by another; null
             # for a run without that loss.
             ("loss_implementation", pa.string()),
+            # "on" or "off", as PyTorch was set on a device that has it; null in files of older versions.
+            ("tf32", pa.string()),
             ("weights_source", pa.string()),
             ("weights_sha256", pa.string()),
             ("fpl_version", pa.string()),

@@ -34,7 +34,7 @@ from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.loop import OnMetrics, Run, RunData
 from fpl.train.options import LoopOptions
 from fpl.train.progress import Progress
-from fpl.train.runtime import State, TrainingError, Verdict, Workers, select_device, worker_group
+from fpl.train.runtime import State, TrainingError, Verdict, Workers, check_precision, select_device, worker_group
 from fpl.train.state import Outcome
 
 DEFAULTS = LoopOptions()
@@ -131,6 +131,7 @@ def run_local(
     done = run_path(places.out, prepared.run_id)
     where = select_device(device)
     _check_loss(where)
+    check_precision(prepared.config.train, where)
     with worker_group(where) as workers, _peers(workers):
         if workers.rank > 0:
             say = _nothing

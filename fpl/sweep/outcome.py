@@ -22,7 +22,7 @@ from fpl.sweep.prepare import Prepared
 from fpl.text import timestamp
 from fpl.train.evaluate import constant_miou, scores
 from fpl.train.options import LoopOptions
-from fpl.train.runtime import Workers
+from fpl.train.runtime import Workers, uses_tf32
 from fpl.train.state import Outcome
 
 
@@ -60,6 +60,7 @@ def write_outcome(
         "workers": workers.world_size,
         "threads": options.threads,
         "loss_implementation": outcome.loss_implementation,
+        "tf32": "on" if uses_tf32(device) else "off",
         **provenance(device),
     }
     classes = [

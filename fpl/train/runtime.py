@@ -19,6 +19,8 @@ from fpl.config.sections import TrainConfig
 from fpl.errors import FplError
 
 State = dict[str, Any]
+# The first GPUs with TF32: Ampere.
+TF32_CAPABILITY = (8, 0)
 
 
 class TrainingError(FplError):
@@ -200,7 +202,7 @@ def select_device(name: str) -> torch.device:
 
 
 def prepare_torch(train: TrainConfig, threads: int) -> None:
-    """Set threads and determinism for this process. The thread count decides the last bits of a CPU run.
+    """Set threads, determinism and TF32 for this process. The thread count decides the last bits of a CPU run.
 
     Raises:
         FplError: So many threads no machine has.
@@ -212,6 +214,34 @@ def prepare_torch(train: TrainConfig, threads: int) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(train.deterministic != "off", warn_only=train.deterministic == "warn")
     torch.backends.cudnn.benchmark = train.deterministic == "off"
+    # PyTorch leaves it on for convolutions and off for products: every run says it for both.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = train.precision == "tf32"
+
+
+def has_tf32(device: torch.device) -> bool:
+    """Whether a device can multiply in TF32: a GPU of compute capability 8.0 or more."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= TF32_CAPABILITY
+
+
+def uses_tf32(device: torch.device) -> bool:
+    """Whether convolutions or products of float32 are in TF32 on a device, as this process is set."""
+    return has_tf32(device) and (torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
+
+
+def check_precision(train: TrainConfig, device: torch.device) -> None:
+    """Refuse to train in a precision that the device does not have: it would be float32 under another name.
+
+    Raises:
+        FplError: TF32 is asked of a CPU or of an older GPU.
+    """
+    if train.precision != "tf32" or has_tf32(device):
+        return
+    what = "a CPU" if device.type != "cuda" else f"this GPU ({torch.cuda.get_device_name(device)})"
+    raise FplError(
+        f"{what} has no TF32",
+        where="train.precision = tf32",
+        hint="a GPU of compute capability 8.0 or more (A100, RTX 30 and newer), or train.precision=float32",
+    )
 
 
 def seed_training(config: RunConfig) -> None:

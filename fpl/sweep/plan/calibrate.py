@@ -17,7 +17,7 @@ from fpl.sweep.outcome import provenance
 from fpl.sweep.plan.costs import Costs, step_key
 from fpl.sweep.plan.drawn import DrawnImages, bare_method, drawn_batch
 from fpl.sweep.plan.speed import Measured
-from fpl.train.runtime import prepare_torch, select_device
+from fpl.train.runtime import check_precision, prepare_torch, select_device
 from fpl.train.step import take_step
 
 # Kinds of steps that are measured, those first that most of the campaign's time goes into.
@@ -111,6 +111,7 @@ def _fitting(
     config: RunConfig, steps: int, device: torch.device, workers: int, clock: Callable[[], float]
 ) -> tuple[RunConfig, float] | None:
     """The largest share of the batch that fits into memory, and its seconds per step; None if none does."""
+    check_precision(config.train, device)
     for used in _shares(config, workers):
         try:
             return used, _time(used, steps, device, clock)
