@@ -21,7 +21,7 @@ from fpl.sweep.plan.capacity import Capacity, makespan
 from fpl.sweep.plan.costs import Costs, silent
 from fpl.sweep.plan.memory import memory_problem, needed
 from fpl.sweep.plan.needs import Needs
-from fpl.sweep.plan.speed import CPU_CORE, V100, CostModel, read_calibration
+from fpl.sweep.plan.speed import CPU_CORE, CostModel, assumed_gpu, read_calibration
 from fpl.sweep.plan.wanted import Wanted, distinct_runs
 
 # Seconds, measured on two cores: Ray's own start, and what each launcher spends on a run besides training it (inputs,
@@ -241,7 +241,8 @@ def cost_models(
     # Of a cluster that is not asked yet, the devices are unknown: its calibration was made there or it is of no use.
     gpus = [entry for entry in gpus if entry.on_gpu]
     cpus = [entry for entry in cpus if not entry.on_gpu and entry.threads == execution.threads]
-    return CostModel(V100, tuple(gpus), costs), CostModel(CPU_CORE, tuple(cpus), costs)
+    gpu = assumed_gpu(capacity.gpu_name if capacity is not None else "")
+    return CostModel(gpu, tuple(gpus), costs), CostModel(CPU_CORE, tuple(cpus), costs)
 
 
 def recorded(places: Places) -> tuple[set[str], dict[str, str]]:

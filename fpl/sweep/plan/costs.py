@@ -177,3 +177,8 @@ def step_key(config: RunConfig) -> str:
     words = [network, f"h{model.head_channels}", model.norm, method, loss.supervised, f"c{data.num_classes}"]
     words += [f"{data.crop[0]}x{data.crop[1]}", f"stride{loss.stride}", train.precision]
     return "_".join([*words, *(["channels-last"] if train.channels_last else [])])
+
+
+def precision_of(key: str) -> str:
+    """The precision that a key of `step_key` names."""
+    return next(word for word in reversed(key.split("_")) if word != "channels-last")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from fpl.config.schema import RunConfig
 from fpl.sweep.plan.cost import Work
-from fpl.sweep.plan.costs import Costs, step_key
+from fpl.sweep.plan.costs import Costs, precision_of, step_key
 from fpl.sweep.plan.rows import read_rows, write_rows
 
 CALIBRATION = "calibration.parquet"
@@ -48,6 +49,7 @@ class Speed:
         per_gigabyte: Per 10^9 bytes.
         per_image: Per training image, where nothing else prepares it meanwhile.
         per_shared_call: More per convolution where workers share the run: their norm layers wait for each other.
+        faster: Precision -> how many times as many operations a second as in float32; 1 where it is not named.
     """
 
     source: str
@@ -56,10 +58,12 @@ class Speed:
     per_gigabyte: float
     per_image: float = 0.0
     per_shared_call: float = 0.0
+    faster: Mapping[str, float] = field(default_factory=dict)
 
-    def seconds(self, work: Work, workers: int = 1) -> float:
+    def seconds(self, work: Work, workers: int = 1, precision: str = "float32") -> float:
         """Time of an amount of work that `workers` devices share equally. Each of them makes every call."""
-        shared = self.per_gflop * work.gflop + self.per_gigabyte * work.gigabytes + self.per_image * work.images
+        arithmetic = self.per_gflop * work.gflop / self.faster.get(precision, 1.0)
+        shared = arithmetic + self.per_gigabyte * work.gigabytes + self.per_image * work.images
         return (self.per_call + (self.per_shared_call if workers > 1 else 0.0)) * work.calls + shared / workers
 
 
@@ -84,6 +88,25 @@ V100 = Speed(
     per_gflop=1 / 4600,
     per_gigabyte=1 / 600,
 )
+# NVIDIA's own training of a ResNet-50 (DeepLearningExamples, PyTorch, resnet50v1.5) handles 367 images a second on a
+# V100 in float32; on an A100 938 in TF32, and 2470 in mixed precision (float16, channels last: a bound for bf16). In
+# float32 an A100 is as much faster as its data sheet's 19.5 TFLOP/s are more than 15.7; of its 2.0 TB/s two thirds are
+# taken. tests/sweep/plan/test_public_times.py holds both speeds to times of others.
+A100_FLOAT32 = 19.5 / 15.7
+A100 = Speed(
+    "an A100 by the speed of a V100 in the paper's Table A6 and NVIDIA's own times of a ResNet-50 on both",
+    per_call=V100.per_call,
+    per_gflop=V100.per_gflop / A100_FLOAT32,
+    per_gigabyte=1 / 1330,
+    faster={"tf32": 938 / 367 / A100_FLOAT32, "bf16": 2470 / 367 / A100_FLOAT32},
+)
+# GPUs that are taken for an A100: it, and newer ones, which are faster.
+LIKE_A100 = ("A100", "A800", "H100", "H800", "H200", "GH200", "B100", "B200")
+
+
+def assumed_gpu(name: str) -> Speed:
+    """The speed of a GPU that was not measured, by its name; a V100 where that says nothing."""
+    return A100 if set(re.split(r"[^A-Z0-9]+", name.upper())) & set(LIKE_A100) else V100
 
 
 @dataclass(frozen=True)
@@ -137,7 +160,10 @@ class CostModel:
     @cached_property
     def ratios(self) -> dict[str, float]:
         """Measured over expected time by kind of step."""
-        return {entry.key: entry.seconds_per_step / self.speed.seconds(entry.work) for entry in self.measured}
+        return {
+            entry.key: entry.seconds_per_step / self.speed.seconds(entry.work, precision=precision_of(entry.key))
+            for entry in self.measured
+        }
 
     @property
     def source(self) -> str:
@@ -159,7 +185,8 @@ class CostModel:
         if ratio is None:
             ratio = statistics.median(self.ratios.values()) if self.ratios else 1.0
         computed, read = replace(work, images=0.0), Work(images=work.images)
-        return ratio * self.speed.seconds(computed, workers) + self.speed.seconds(read, workers)
+        precision = config.train.precision
+        return ratio * self.speed.seconds(computed, workers, precision) + self.speed.seconds(read, workers)
 
 
 def write_calibration(out: Path, measured: Sequence[Measured]) -> Path:
