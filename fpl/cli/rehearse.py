@@ -107,7 +107,7 @@ def report(found: Sequence[Row]) -> Iterator[str]:
     yield from _exercised(rows)
     if memory := [row for row in rows if row.peak_at(1) is not None]:
         yield ""
-        yield "GB on each of so many GPUs for the published batch, by the memory measured; hours on V100 by fpl plan"
+        yield "GB on each of so many GPUs for the published batch, as measured; then GB and hours by fpl plan"
         on_gpu = any(row.hours is not None for row in memory)
         yield table([_memory(row, on_gpu) for row in memory])
 
@@ -145,7 +145,7 @@ def _memory(row: Row, on_gpu: bool) -> dict[str, str]:
         "batch": f"{row.paper_labeled} + {row.paper_unlabeled}",
         "steps": f"{row.paper_steps:,}",
         **{name: f"{size / 1e9:.1f}" for name, size in sizes.items()},
-        "GPUs": str(row.paper_workers),
+        "by fpl plan": f"{row.planned_bytes / 1e9:.1f} on {row.paper_workers}",
         "h on V100": f"{row.paper_hours:.0f}",
         **here,
     }

@@ -67,7 +67,7 @@ def download(dataset: str, data_root: Path, tell: Callable[[str], None] = lambda
         FplError: The data set cannot be downloaded, or there is no network; the message says what to fetch by hand.
     """
     spec = get_spec(dataset)
-    remedy = spec.remedy.format(folder=data_root / spec.folder, data_root=data_root)
+    remedy = spec.how_to_get(data_root)
     if spec.drawn:
         raise FplError(f"{dataset} is not downloaded", hint=remedy)
     if dataset != "voc":

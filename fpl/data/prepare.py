@@ -43,7 +43,7 @@ def place_of(spec: DatasetSpec, data_root: Path) -> Path:
         FplError: The data set is drawn and not delivered.
     """
     if spec.drawn:
-        hint = spec.remedy.format(folder=data_root / spec.folder, data_root=data_root)
+        hint = spec.how_to_get(data_root)
         raise FplError(f"{spec.name} does not come in archives", hint=hint)
     try:
         root = find_root(spec, data_root)

@@ -89,6 +89,10 @@ class DatasetSpec:
         name = f"{path.stem}{path.suffix.lower()}"
         return next((kind.values for kind in kinds if name.endswith(kind.ending)), self.label_values)
 
+    def how_to_get(self, data_root: Path) -> str:
+        """What to do to have the set below a folder."""
+        return self.remedy.format(folder=data_root / self.folder, data_root=data_root)
+
     def image_path(self, root: Path, part: str, image_id: str) -> Path:
         """Path of an image.
 
@@ -275,7 +279,7 @@ def find_root(spec: DatasetSpec, data_root: Path | None = None) -> Path:
         if trees and (root != base or _is_surely(spec, trees[0], root)):
             return root
     source = "" if data_root is not None else " (from FPL_DATA)" if os.environ.get("FPL_DATA") else " (the default)"
-    remedy = spec.remedy.format(folder=places[0], data_root=base)
+    remedy = spec.how_to_get(base)
     wanted = " or ".join(layout.images.format(part="train") for layout in spec.layouts)
     looked_in = ", in ".join(str(place) for place in places[:-1])
     raise FplError(

@@ -83,7 +83,7 @@ class Needs:
             return ""
         if not spec.drawn:
             # The message of `find_root` also describes the file tree: too long for a plan.
-            remedy = spec.remedy.format(folder=place / spec.folder, data_root=place)
+            remedy = spec.how_to_get(place)
             return f"data set {dataset} not found in {place} -> {remedy}"
         self.drawn.append(dataset)
         return ""

@@ -26,6 +26,7 @@ _MEMORY_WORDS = (
     "bad_alloc",
     "could not create a memory",
     "Cannot allocate memory",
+    "of memory needed on",
 )
 
 

@@ -71,7 +71,7 @@ def get_inputs(config: RunConfig, own: Places, user: Places, lists: Sequence[Pat
     else:
         raise FplError(
             f"data set {spec.name} is not below {user.data_root}, and a rehearsal draws none of its size",
-            hint=f"drawn are {', '.join(sorted(ORDERS))}; {spec.remedy.format(folder=user.data_root / spec.folder)}",
+            hint=f"drawn are {', '.join(sorted(ORDERS))}; {spec.how_to_get(user.data_root)}",
         )
     folder, weights = _weights(config.model, own, user, say)
     return Inputs(replace(places, weights_dir=folder), tuple(overrides), data, weights)

@@ -60,6 +60,7 @@ class Row:
         paper_unlabeled: Unlabeled ones.
         paper_steps: Published steps.
         paper_workers: Workers that share a published run.
+        planned_bytes: Memory of each of them, by `fpl plan`.
         paper_hours: A published run on so many V100, by `fpl plan`.
         on_gpu: Whether it was trained on GPUs.
         commit: Of the code; + if it was changed.
@@ -102,6 +103,7 @@ class Row:
     paper_unlabeled: int = 0
     paper_steps: int = 0
     paper_workers: int = 1
+    planned_bytes: int = 0
     paper_hours: float = 0.0
     on_gpu: bool = False
     commit: str = ""

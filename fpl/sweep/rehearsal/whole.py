@@ -18,8 +18,8 @@ from fpl.files import locked
 from fpl.source import source_digest
 from fpl.sweep.places import Places
 from fpl.sweep.plan.capacity import Capacity
-from fpl.sweep.plan.cost import Cost
 from fpl.sweep.plan.costs import Costs
+from fpl.sweep.plan.memory import needed
 from fpl.sweep.plan.speed import CPU_CORE, V100, CostModel
 from fpl.sweep.rehearsal import rows as table
 from fpl.sweep.rehearsal.carry_out import Piece, rehearse
@@ -140,7 +140,8 @@ class Rehearsal:
             device=self.has.gpu_name if gpus else self.has.cpu_name,
             threads=threads,
             base_bytes=base,
-            model_bytes=_model_bytes(cost),
+            model_bytes=int(needed(cost, config).held),
+            planned_bytes=int(needed(cost, config, self.workers).total),
             planned_step_seconds=speed.seconds(cost.step * (share * area)) / (1 if gpus else threads),
             paper_labeled=data.labeled_batch,
             paper_unlabeled=data.unlabeled_batch,
@@ -181,11 +182,6 @@ def _costliest(configs: dict[str, RunConfig], costs: Costs) -> set[str]:
         if row not in found or costs.of(config).step.gflop > costs.of(configs[found[row]]).step.gflop:
             found[row] = name
     return set(found.values())
-
-
-def _model_bytes(cost: Cost) -> int:
-    """Weights, optimizers, and gradients, which are as large as what SGD keeps."""
-    return cost.weights + 2 * cost.optimizer
 
 
 def _expected(row: Row) -> float:

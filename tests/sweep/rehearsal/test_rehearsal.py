@@ -15,7 +15,7 @@ from fpl.config.shipped import experiments_folder
 from fpl.errors import FplError
 from fpl.sweep.places import Places
 from fpl.sweep.plan.capacity import Capacity
-from fpl.sweep.plan.cost import Cost, Work
+from fpl.sweep.plan.cost import Cost, Memory, Work
 from fpl.sweep.plan.costs import Costs
 from fpl.sweep.rehearsal import carry_out, whole
 from fpl.sweep.rehearsal.carry_out import Piece, rehearse
@@ -161,7 +161,8 @@ class Counted(Costs):
     """Costs by the name of the backbone: what real ones are is not looked at here."""
 
     def of(self, config: RunConfig) -> Cost:
-        return Cost(Work(gflop=float(config.model.backbone.removeprefix("resnet"))), Work(), 1, 1)
+        gflop = float(config.model.backbone.removeprefix("resnet"))
+        return Cost(Work(gflop=gflop), Work(), 1, 1, Memory(1, 1, 0, 1, 1))
 
 
 def test_of_each_row_the_costliest_network_is_whole() -> None:
