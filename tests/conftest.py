@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # A package with a method of its own, as if it were installed (`pythonpath` in pyproject.toml), for processes that tests
@@ -11,8 +12,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, (str(Path(__file__).parent / "example_package"), os.environ.get("PYTHONPATH")))
 )
 
-# Two test processes or two workers on two cores: more threads only get in each other's way.
+# Two test processes or two workers on two cores: more threads only get in each other's way. Those of a command that
+# takes all cores sleep while they wait: beside other work, turning in circles costs ten times what they compute.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Ray's workers give way to everybody else unless told otherwise; beside tests without Ray they would get no turn.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
@@ -85,6 +88,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             return "ray" if Path(path).name.startswith("test_ray_") else path
 
     return ByFile(config, log)
+
+
+@pytest.fixture(autouse=True)
+def torch_as_it_was() -> Iterator[None]:
+    """A command called in this process sets threads and determinism, for all tests after it too unless taken back."""
+    yield
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(scope="session")
