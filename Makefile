@@ -44,9 +44,14 @@ $(VENV)/.product: pyproject.toml
 	$(COMPILE)
 	touch $@
 
-test: setup lint
+# mypy reads on one core beside the tests; whatever fails, the rest is seen through.
+test: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	# One process has the tests with Ray, which mostly wait for others to start.
-	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder
+	$(BIN)/mypy & types=$$!; \
+	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder; tests=$$?; \
+	wait $$types && exit $$tests
 
 # Thousands of examples for each property of tests/fuzz, of which `make test` tries a few: about ten minutes.
 fuzz: setup

@@ -39,3 +39,21 @@ def test_reproduce_is_one_call_with_its_rows(tmp_path: Path) -> None:
     lines = [line for line in make(ROOT, "-n", "reproduce", "ROWS=all", "DATA=/a b").splitlines() if "/fpl " in line]
     assert lines == ['.venv/bin/fpl reproduce --scale "mini" --rows "all" --data-root "/a b"']
     assert '--rows "paper"' in make(ROOT, "-n", "reproduce")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("broken", ["ruff", "mypy", "pytest", ""])
+def test_tests_fail_with_any_part_of_them(tmp_path: Path, broken: str) -> None:
+    tools = tmp_path / "venv" / "bin"
+    tools.mkdir(parents=True)
+    for name in ("ruff", "mypy", "pytest"):
+        tool = tools / name
+        tool.write_text(f"#!/bin/sh\necho called {name}\nexit {int(name == broken)}\n")
+        tool.chmod(0o755)
+    # Installed already: newer than what it is installed for.
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "venv" / ".installed").touch()
+    command = ["make", "-f", str(ROOT / "Makefile"), "test", f"VENV={tmp_path / 'venv'}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode != 0) == bool(broken)
+    assert ("called pytest" in done.stdout) == (broken != "ruff") == ("called mypy" in done.stdout)
