@@ -9,8 +9,6 @@ import ast
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +19,7 @@ from typer import Context
 from typer.main import get_command
 
 from fpl.cli.main import app
+from tests import warm
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -94,14 +93,14 @@ def test_what_is_run_runs(block: Block, tmp_path: Path, monkeypatch: pytest.Monk
     if block.language == "python":
         script = tmp_path / "block.py"
         script.write_text(block.text)
-        calls = [[sys.executable, str(script)]]
+        calls = [[str(script)]]
     else:
-        calls = [[sys.executable, "-m", "fpl", *arguments] for arguments in commands(block)]
+        calls = [["-m", "fpl", *arguments] for arguments in commands(block)]
     assert calls, f"{block}: nothing to run"
     for call in calls:
-        done = subprocess.run(call, cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, f"{block}: {' '.join(call)}\n{done.stderr}"
-        assert "Warning" not in done.stderr, done.stderr
+        code, _, said = warm.run(call, _environment())
+        assert code == 0, f"{block}: {' '.join(call)}\n{said}"
+        assert "Warning" not in said, said
 
 
 def _environment() -> dict[str, str]:

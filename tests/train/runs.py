@@ -38,12 +38,10 @@ def assert_equal_results(one: Places, other: Places) -> None:
     assert list(first) == list(second)
     for name in first:
         assert torch.equal(first[name], second[name]), name
+    stores = [fpl.load_results(places.out) for places in (one, other)]
     for frame in ("history", "classes", "fuzziness", "examples"):
-        pd.testing.assert_frame_equal(
-            getattr(fpl.load_results(one.out), frame), getattr(fpl.load_results(other.out), frame)
-        )
-    rows = [fpl.load_results(places.out).runs.drop(columns=CIRCUMSTANCES) for places in (one, other)]
-    pd.testing.assert_frame_equal(*rows)
+        pd.testing.assert_frame_equal(*(getattr(store, frame) for store in stores))
+    pd.testing.assert_frame_equal(*(store.runs.drop(columns=CIRCUMSTANCES) for store in stores))
 
 
 def elsewhere(places: Places, name: str) -> Places:
