@@ -51,7 +51,7 @@ def rows_in(out: Path) -> list[TrialRow]:
 def test_a_killed_search_is_continued_without_repeating_what_is_done(
     tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    write_experiments(tmp_path, steps=30, more=DIVERGING)
+    write_experiments(tmp_path, steps=12, more=DIVERGING)
     out = tmp_path / "out"
     most = 0
 
