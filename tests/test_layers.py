@@ -76,18 +76,19 @@ def test_ray_is_known_to_the_launchers_and_the_driver_alone() -> None:
             assert not {module.split(".")[0] for module in imports(path)} & {"ray"}, path
 
 
-@pytest.mark.parametrize("module", ["fpl.sweep.job", "fpl.sweep.cluster"])
-def test_a_run_does_without_ray(module: str) -> None:
-    program = f"import sys, {module}; print('ray' in sys.modules)"
+def loaded_by(*modules: str, call: str = "") -> list[str]:
+    """Which heavy libraries are loaded once all of these modules are: what one of them loads, all of them do."""
+    program = f"import sys, {', '.join(modules)}\n{call}\nprint(*sorted({HEAVY!r} & set(sys.modules)))"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "False"
+    return printed.split()
 
 
-@pytest.mark.parametrize("module", ["fpl", "fpl.cli.main", "fpl.config", "fpl.store", "fpl.report.results"])
-def test_start_up_loads_no_heavy_library(module: str) -> None:
-    program = f"import sys, {module}; print(sorted({HEAVY!r} & set(sys.modules)))"
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "[]"
+def test_a_run_does_without_ray() -> None:
+    assert "ray" not in loaded_by("fpl.sweep.job", "fpl.sweep.cluster")
+
+
+def test_start_up_loads_no_heavy_library() -> None:
+    assert loaded_by("fpl", "fpl.cli.main", "fpl.config", "fpl.store", "fpl.report.results") == []
 
 
 # Networks and recipes that happen to be called as a method is: lines of code that are about these.
@@ -112,9 +113,4 @@ def test_nobody_but_a_method_knows_it_by_name() -> None:
 
 
 def test_a_method_is_known_without_torch() -> None:
-    heavy = "{'torch', 'ray'}"
-    program = (
-        f"import sys, fpl.config.registry as known; known.all_options(); print(sorted({heavy} & set(sys.modules)))"
-    )
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "[]"
+    assert loaded_by("fpl.config.registry", call="fpl.config.registry.all_options()") == []
