@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +80,11 @@ LONG = ("test_contract.py", "test_distribution.py")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with Ray come first, then the long files: with those that take longest last, others would wait."""
     items.sort(key=lambda item: (item.get_closest_marker("ray") is None, item.path.name not in LONG))
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays: who collects garbage, as torch's compiler at every reset, need not look through it."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
