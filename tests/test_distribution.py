@@ -24,8 +24,6 @@ TORCH_ALONE = (
     *("jinja2", "markupsafe", "networkx", "sympy", "mpmath", "isympy.py", "setuptools", "cuda", "torch-*"),
 )
 
-pytestmark = pytest.mark.xdist_group("distribution")
-
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FPL_", "PYTHONPATH"))}
