@@ -109,7 +109,8 @@ def _table(plan: Plan) -> Table:
         "missing": {run.recipe for run in plan.missing},
     }
     ahead = {run.recipe: run for run in plan.to_come}
-    table = Table(box=SIMPLE_HEAD, show_footer=len(plan.tables) > 1)
+    # Without padding at its edges it fits into a file of 120 columns.
+    table = Table(box=SIMPLE_HEAD, show_footer=len(plan.tables) > 1, pad_edge=False)
     columns = ["table", "printed", "measured", "cited", "pending", "settings", "runs", *states, *_units(plan)]
     for name in columns:
         table.add_column(name, justify="left" if name == "table" else "right")
