@@ -6,7 +6,6 @@ Under `torchrun` (or any launcher that sets RANK and WORLD_SIZE) the same functi
 from __future__ import annotations
 
 import contextlib
-import resource
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,13 +21,12 @@ from fpl.data.cache import open_cache
 from fpl.data.validation import ValidationSet, validated_on
 from fpl.errors import FplError, shortage
 from fpl.files import locked
-from fpl.losses import kernels
 from fpl.store.done import is_done, put_aside
 from fpl.store.write import run_path
+from fpl.sweep.device import check_loss, check_memory, peak_bytes
 from fpl.sweep.outcome import write_outcome
 from fpl.sweep.places import Places
 from fpl.sweep.plan.costs import Costs
-from fpl.sweep.plan.memory import memory_problem
 from fpl.sweep.prepare import Prepared, fits_in_memory, prepare
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.loop import OnMetrics, Run, RunData
@@ -130,7 +128,7 @@ def run_local(
         )
     done = run_path(places.out, prepared.run_id)
     where = select_device(device)
-    _check_loss(where)
+    check_loss(where)
     check_precision(prepared.config.train, where)
     with worker_group(where) as workers, _peers(workers):
         if workers.rank > 0:
@@ -156,7 +154,7 @@ def run_local(
                     outcome = _with_memory(
                         lambda: _train(prepared, context, options, places.weights_dir, stream or sys.stderr, log)
                     )
-                say(f"peak memory of this process: {_peak_bytes(where) / 1e9:.2f} GB")
+                say(f"peak memory of this process: {peak_bytes(where) / 1e9:.2f} GB")
                 _finish(places.out, prepared, outcome, workers, where, options)
             if workers.rank == 0:
                 folder.finish()
@@ -171,36 +169,6 @@ def _with_memory(train: Callable[[], Outcome]) -> Outcome:
         if (lack := shortage(error)) is None:
             raise
         raise lack from error
-
-
-def _peak_bytes(device: torch.device) -> int:
-    """Most that this process has had so far: allocated by torch on a GPU, resident on a CPU."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _check_loss(device: torch.device) -> None:
-    """Find out before training whether the loss can be computed as the environment wants it to be."""
-    try:
-        kernels.check_chosen(device.type)
-    except ValueError as error:
-        hint = f"unset {kernels.VARIABLE} to take the fastest that this machine has; `fpl doctor` says which that is"
-        raise FplError(str(error), hint=hint) from None
-
-
-def check_memory(config: RunConfig, workers: Workers, device: torch.device, costs: Costs) -> None:
-    """Refuse, before training, a run that cannot fit into the memory of its GPU; on a CPU nothing is asked.
-
-    Raises:
-        FplError: Says what is needed, what is there, and what would fit.
-    """
-    if device.type != "cuda":
-        return
-    there = torch.cuda.get_device_properties(device).total_memory
-    if problem := memory_problem(costs.of(config), config, workers.world_size, there):
-        what, _, hint = problem.partition(" -> ")
-        raise FplError(what, where=str(device), hint=hint)
 
 
 def _finish(

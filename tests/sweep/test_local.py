@@ -10,6 +10,7 @@ from fpl.errors import FplError
 from fpl.losses import kernels
 from fpl.losses.kernels import Found
 from fpl.sweep import local
+from fpl.sweep.device import check_loss
 from fpl.sweep.places import Places
 
 
@@ -28,7 +29,7 @@ def test_a_loss_that_cannot_be_had_is_bad_input(
     monkeypatch.setattr(kernels, "find_cpu", lambda: Found(None, "no C++ compiler"))
     # A run without data: the check has to come before anything slow.
     with pytest.raises(FplError, match=message) as raised:
-        local._check_loss(torch.device(device))
+        check_loss(torch.device(device))
     assert raised.value.exit_code == 2
     assert "FPL_LOSS" in raised.value.message
 
@@ -37,7 +38,7 @@ def test_a_missing_kernel_that_nobody_asked_for_stops_nothing(monkeypatch: pytes
     monkeypatch.setattr(kernels, "find_cpu", lambda: Found(None, "no C++ compiler"))
     for chosen in ("auto", "tensor"):
         monkeypatch.setenv("FPL_LOSS", chosen)
-        local._check_loss(torch.device("cpu"))
+        check_loss(torch.device("cpu"))
 
 
 def test_a_run_finds_it_out_before_it_trains(

@@ -8,7 +8,7 @@ import torch
 from fpl.config.compose import validate
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
-from fpl.sweep.local import check_memory
+from fpl.sweep.device import check_memory
 from fpl.sweep.plan.cost import Cost, Memory, Work
 from fpl.sweep.plan.costs import Costs
 from fpl.sweep.plan.memory import memory_problem, needed, parse_memory
