@@ -74,9 +74,9 @@ def test_k_falls_in_training_at_scale_mini() -> None:
     first, last = (
         found[part].groupby("run_id")[["mean_k", "share_k1"]].mean() for part in (share <= 0.25, share > 0.75)
     )
-    assert len(first) == len(last) == 64
-    assert (last["mean_k"] < first["mean_k"]).sum() == 64
-    assert (last["share_k1"] > first["share_k1"]).sum() >= 62
+    assert len(first) == len(last) == 68
+    assert (last["mean_k"] < first["mean_k"]).sum() == 68
+    assert (last["share_k1"] > first["share_k1"]).sum() >= 66
 
 
 def test_tables_are_those_of_the_runs(results: Results, tmp_path: Path) -> None:

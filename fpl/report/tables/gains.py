@@ -105,7 +105,9 @@ def row_gains(grids: Sequence[Grid]) -> tuple[RowGains, ...]:
     for grid in grids:
         several = grid.experiment.table.metric == "miou" and any(entry.measured > 1 for entry in grid.every.values())
         for row in grid.experiment.rows if several else ():
-            if row.role == "proposed" and (baseline := _gain(grid, row, grid.experiment.row(row.over))).values:
+            if row.role != "proposed" or not row.over:
+                continue
+            if (baseline := _gain(grid, row, grid.experiment.row(row.over))).values:
                 found.append(_against_all(grid, row, baseline))
     return tuple(found)
 

@@ -103,4 +103,7 @@ def _without_empty_rows(campaign: Campaign, results: Results | None, names: Sequ
         f"`fpl reproduce --rows all --scale {campaign.scale_name}` trains their {runs} runs"
     )
     tables = {table: rest(cells) for table, cells in campaign.tables.items()}
-    return replace(campaign, tables=tables, cells={table: rest(cells) for table, cells in campaign.cells.items()}), note
+    cells = {table: kept for table, cells in campaign.cells.items() if (kept := rest(cells))}
+    # A table whose every row is ours may have none left.
+    experiments = [item for item in campaign.experiments if item.name in cells]
+    return replace(campaign, experiments=experiments, tables=tables, cells=cells), note

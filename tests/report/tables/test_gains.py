@@ -15,6 +15,7 @@ from fpl.report.tables.summary import summarize
 from tests.report.tables.test_head_to_head import CONTROL_ROWS
 from tests.report.world import MAIN, World
 
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 # Student's t, 97.5 %, of 2 and 1 degrees of freedom, as printed in tables.
 T_2, T_1 = 4.302653, 12.706205
 
@@ -98,3 +99,20 @@ def test_as_many_seeds_are_shown_as_the_store_holds(tmp_path: Path) -> None:
     assert shown.campaign.seeds == (*least, len(least))
     assert load_shown(world.experiments, scale, world.results, seeds=1).campaign.seeds == (0,)
     assert load_shown(world.experiments, scale, None).campaign.seeds == least
+
+
+def test_a_table_whose_rows_are_all_ours_is_left_out_where_nothing_is_known_of_it() -> None:
+    assert "length" not in {grid.name for grid in load_shown(EXPERIMENTS, "mini", None).grids}
+    assert [grid.name for grid in load_shown(EXPERIMENTS, "mini", None, ["length"]).grids] == ["length"]
+
+
+def test_a_row_that_is_over_nothing_has_no_gain(tmp_path: Path) -> None:
+    lines = [line for line in MAIN.splitlines() if not line.startswith(("over", "arrows"))]
+    world = World(tmp_path, "little", {"tables/main.toml": (MAIN, "\n".join(lines) + "\n")})
+    world.campaign = load_campaign(world.experiments, "little", seeds=2)
+    for row in ("cps", "fpl_cps"):
+        for seed in (0, 1):
+            world.run(f"main.{row}.small_16", 20.0, seed=seed)
+    main = [grid for grid in build_grids(world.campaign, world.results) if grid.name == "main"]
+    assert any(row.role == "proposed" for row in main[0].experiment.rows)
+    assert row_gains(main) == ()
