@@ -66,6 +66,12 @@ def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object], sync
         raise file_error(error, path) from error
 
 
+def remove_left_overs(folder: Path) -> None:
+    """Remove the temporary files of killed writers; only for who holds the lock on all writing to the folder."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
 class _Raw(io.FileIO):
     """An open file that remembers why a write failed: torch's writer only says that one did."""
 

@@ -53,6 +53,7 @@ def rehearse(
     experiments: Experiments = EXPERIMENTS,
 ) -> None:
     """Try the paper's scale on this machine: full-size files, networks, crops; two steps a run, one kill -9 between."""
+    from fpl.files import write_changed
     from fpl.sweep.places import Places
     from fpl.sweep.plan.capacity import capacity
     from fpl.sweep.rehearsal.rows import DONE, write
@@ -83,15 +84,9 @@ def rehearse(
     print(text, end="")
     for folder in (rehearsal.out, *([publish] if publish else [])):
         write(folder, found)
-        _write_text(folder / "rehearsal.txt", text)
+        write_changed(folder / "rehearsal.txt", text.encode())
     if any(row.state != DONE for row in found):
         raise typer.Exit(1)
-
-
-def _write_text(path: Path, text: str) -> None:
-    from fpl.files import write_changed
-
-    write_changed(path, text.encode())
 
 
 def report(found: Sequence[Row]) -> Iterator[str]:

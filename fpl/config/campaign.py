@@ -81,7 +81,7 @@ def load_campaign(
     """
     every = load_experiments(folder / TABLES)
     loaded = scale_file(folder, scale)
-    count = int(loaded.shown.get("seeds", 1)) if seeds is None else seeds
+    count = loaded.seeds if seeds is None else seeds
     if count < 1:
         raise FplError(f"{count} seeds per cell", where="--seeds", hint="at least 1")
     resolver = Resolver(folder / BASE, loaded, range(count), rows, overrides, names)

@@ -139,6 +139,10 @@ class Experiment(_Part):
         """The row called `key`; KeyError if there is none."""
         return {row.key: row for row in self.rows}[key]
 
+    def controls(self, row: Row) -> list[Row]:
+        """The controls that the gain of a row is held against."""
+        return [other for other in self.rows if row.key in other.control_of]
+
     def column(self, key: str) -> Column:
         """The column called `key`; KeyError if there is none."""
         return {column.key: column for column in self.columns}[key]

@@ -50,6 +50,11 @@ class ScaleFile:
         """What folders of results and heads of tables call it: `name` of its `[scale]`, else that of its file."""
         return str(self.shown.get("name", self.path.stem))
 
+    @property
+    def seeds(self) -> int:
+        """Runs per cell unless a command says otherwise: `seeds` of its `[scale]`, else 1."""
+        return int(self.shown.get("seeds", 1))
+
 
 def read_base(path: Path, origins: dict[str, str] | None = None) -> Tree:
     """A recipe's nested tables, what it inherits included; `origins` collects where each dotted key was set.

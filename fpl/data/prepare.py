@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from fpl.data.read import Bytes, read_label, read_size
 from fpl.data.sbd import label_png, read_annotation
 from fpl.data.spec import DatasetSpec, find_root
 from fpl.errors import FplError, ShortageError, file_error
-from fpl.files import locked, write_atomic, write_changed
+from fpl.files import locked, remove_left_overs, write_atomic, write_changed
 
 _LOCK = ".prepare.lock"
 _BLOCK = 4096
@@ -74,7 +74,8 @@ def prepare(
     try:
         check_room(root, jobs)
         with locked(root / _LOCK):
-            _remove_left_overs(target.parent for job in jobs for target in job.targets)
+            for folder in {target.parent for job in jobs for target in job.targets}:
+                remove_left_overs(folder)
             totals = Counter(map(_unit, jobs))
             done: Counter[str] = Counter()
             for job in jobs:
@@ -137,10 +138,3 @@ def _holds(path: Path, label: Bytes, spec: DatasetSpec) -> bool:
         return path.is_file() and np.array_equal(read_label(path, spec), label)
     except FplError:
         return False
-
-
-def _remove_left_overs(folders: Iterable[Path]) -> None:
-    """Temporary files of a killed process: the lock says that no other writes here."""
-    for folder in set(folders):
-        for path in folder.glob(".*.tmp"):
-            path.unlink(missing_ok=True)

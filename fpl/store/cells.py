@@ -83,7 +83,7 @@ def cells_frame(lookup: Lookup, experiments: Path, where: str = "") -> pd.DataFr
 def _of_scale(path: Path, tables: Sequence[Experiment], seeds: Sequence[int], lookup: Lookup) -> list[dict[str, Any]]:
     """The rows of one scale; none if the store has no run of it."""
     scale = read_scale(path)
-    own = range(int(scale.shown.get("seeds", 1)))
+    own = range(scale.seeds)
     resolver = Resolver(path.parent.parent / BASE, scale, sorted({*own, *seeds}))
     rows = [
         {"scale": scale.name, **row}

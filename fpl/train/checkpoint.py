@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fpl.errors import FplError, shortage
-from fpl.files import write_atomic
+from fpl.files import remove_left_overs, write_atomic
 from fpl.text import first_line
 
 KEEP = 2
@@ -102,8 +102,7 @@ class CheckpointFolder:
 
     def sweep(self) -> None:
         """Remove what killed writers left behind; only for the process that holds the run's lock."""
-        for path in self.folder.glob(".*.tmp"):
-            path.unlink(missing_ok=True)
+        remove_left_overs(self.folder)
 
     def forget_after(self, step: int) -> None:
         """Remove files of a future that was lost: a run that continues at a step does not know of them."""

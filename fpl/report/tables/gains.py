@@ -113,7 +113,7 @@ def row_gains(grids: Sequence[Grid]) -> tuple[RowGains, ...]:
 
 
 def _against_all(grid: Grid, row: Row, baseline: Gain) -> RowGains:
-    controls = [other for other in grid.experiment.rows if row.key in other.control_of]
+    controls = grid.experiment.controls(row)
     below = grid.experiment.row(row.over)
     return RowGains(
         grid.experiment.table.number,

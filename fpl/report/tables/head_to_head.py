@@ -147,7 +147,7 @@ def _row(grid: Grid, key: str) -> Row | None:
 
 
 def _controls(grid: Grid, entry: Entry) -> list[Row]:
-    return [row for row in grid.experiment.rows if entry.cell.row.key in row.control_of]
+    return grid.experiment.controls(entry.cell.row)
 
 
 def _duel(grids: Sequence[Grid], opponent: str, rows: Callable[[Grid, Entry], Sequence[Row | None]]) -> Duel:

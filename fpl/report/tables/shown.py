@@ -59,7 +59,7 @@ def load_shown(
     """
     if seeds is None and results is not None:
         # What was trained with --seeds 3 is shown without saying it again.
-        seeds = _seeds_of(results, int(scale_file(experiments, scale).shown.get("seeds", 1)))
+        seeds = _seeds_of(results, scale_file(experiments, scale).seeds)
     campaign = load_campaign(experiments, scale, names, seeds, rows or "all", overrides)
     note = ""
     if rows is None:
