@@ -16,7 +16,7 @@ help:
 	@echo "make fuzz        thousands of made-up configurations, lists, damaged files and odd tensors"
 	@echo "make reproduce   every table and figure of the paper at SCALE=$(SCALE), from drawn data, into runs/$(SCALE);"
 	@echo "                 continues where it was stopped; ROWS=all: controls and the noise floor too"
-	@echo "make evidence    everything under results/ anew from this commit (PARTS='mini benchmarks', see benchmarks/evidence.sh): hours"
+	@echo "make evidence    everything under results/ anew from this commit (PARTS='mini benchmarks': those alone): hours"
 	@echo "make tables      print the tables of results/$(SCALE) without training anything"
 	@echo "make format      let ruff format the code"
 	@echo "make docs        the site of docs/ with its reference, into site/"

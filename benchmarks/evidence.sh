@@ -1,14 +1,12 @@
 #!/usr/bin/env bash
 # Makes everything under results/ anew, from one commit. `make evidence` calls it; stopped, it continues.
 #
-#   benchmarks/evidence.sh [mini] [camvid_main] [camvid_length] [camvid_seeds] [camvid_systems] [benchmarks]     (all, in this order)
+#   benchmarks/evidence.sh [mini] [camvid] [camvid_length] [camvid_systems] [benchmarks]     (all, in this order)
 #
 # Runs and what they give are collected in runs/evidence/COMMIT; when all parts are complete they go to results/ and take
 # the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 20 minutes,
-# camvid_systems 30, benchmarks 55, and 95 where the CPU only emulates bf16; the three others of CamVid (in $DATA/camvid)
-# an hour, an hour and two. They fill one folder, results/camvid, and go on from what is published of the same commit:
-# `git worktree add ../evidence COMMIT` is where a later sitting continues. Benchmarks measure time: leave the machine
-# alone meanwhile.
+# camvid and camvid_systems 17 each, camvid_length hours (CamVid must be in $DATA/camvid), benchmarks 55, and 95 where the
+# CPU only emulates bf16. Benchmarks measure time: leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
@@ -31,13 +29,11 @@ csv() { # NAME COMMAND...: a benchmark's table, once
     mkdir -p "$made/benchmarks"
     "$BIN/python" benchmarks/stamp.py "$work/$name.csv" "$made/benchmarks/$name.csv"
 }
-replace() { # PART: its folder of results/ becomes what was made
-    local folder=$1
-    case $folder in camvid_main | camvid_length | camvid_seeds) folder=camvid ;; esac
-    rm -rf "results/$folder"
-    cp -r "$made/$folder" "results/$folder"
-    rm -rf "results/$folder/figures/.drawn"
-    echo "results/$folder is of commit $commit"
+replace() { # PART: results/PART becomes what was made
+    rm -rf "results/$1"
+    cp -r "$made/$1" "results/$1"
+    rm -rf "results/$1/figures/.drawn"
+    echo "results/$1 is of commit $commit"
 }
 
 mini() {
@@ -48,16 +44,13 @@ mini() {
     fpl report --scale mini --results "$made/mini"
 }
 
-# Rows of Table 1 that FPL is held against, at 1/16, 1/8 and 1/4.
-main_rows() {
-    local row
-    for row in supervised cps fpl_cps cps_half weight_only cps_cutmix fpl_cps_cutmix cps_cutmix_half cutmix_weight_only ael fpl_ael; do
-        echo "table1.$row.r50_1_[1684]*"
-    done
+camvid() {
+    on_camvid camvid 'table4.fpl_cps.t*' table1.cps.r50_1_16 'table2.fpl_cps_cutmix.r101_1_[18]*'
 }
-camvid_main() { mapfile -t cells < <(main_rows) && on_camvid camvid "${cells[@]}"; }
-camvid_length() { on_camvid camvid length; }
-camvid_seeds() { mapfile -t cells < <(main_rows) && on_camvid camvid "${cells[@]}" --seeds 3; }
+
+camvid_length() {
+    on_camvid camvid_length length
+}
 
 # What the table of docs/camvid.md shows: the cells that `experiments/base/camvid_*.toml` are, AEL's two left out.
 camvid_systems() {
@@ -68,11 +61,6 @@ camvid_systems() {
 on_camvid() { # PART CELLS...
     local part=$1
     shift
-    if [ ! -d "$work/camvid" ] && grep -qx "commit: $commit" "results/$part/ENVIRONMENT"; then
-        mkdir -p "$work" "$made"
-        cp -r "results/$part" "$work/camvid"
-        cp -r "results/$part" "$made/$part"
-    fi
     fpl reproduce "$@" --scale camvid --data-root "$DATA" --out "$work/camvid" --publish "$made/$part"
     # Pictures are CamVid's images, which are not ours to give away; the page would be of few runs.
     rm -rf "$made/$part/examples" "$made/$part/index.html" "$made/$part"/tables.*
@@ -89,7 +77,7 @@ benchmarks() {
     csv search benchmarks/search.py --out "$work/benchmark_search"
 }
 
-parts=${*:-mini camvid_main camvid_length camvid_seeds camvid_systems benchmarks}
+parts=${*:-mini camvid camvid_length camvid_systems benchmarks}
 for part in $parts; do
     "$part"
 done
