@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Makes everything under results/ anew, from one commit. `make evidence` calls it; stopped, it continues.
 #
-#   benchmarks/evidence.sh [mini] [camvid] [camvid_length] [camvid_systems] [benchmarks]     (all, in this order)
+#   benchmarks/evidence.sh [mini] [camvid] [camvid_length] [benchmarks]     (all, in this order)
 #
 # Runs and what they give are collected in runs/evidence/COMMIT; when all parts are complete they go to results/ and take
 # the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 20 minutes,
-# camvid and camvid_systems 17 each, camvid_length hours (CamVid must be in $DATA/camvid), benchmarks 55, and 95 where the
-# CPU only emulates bf16. Benchmarks measure time: leave the machine alone meanwhile.
+# camvid five hours, camvid_length two (CamVid must be in $DATA/camvid), benchmarks 55, and 95 where the CPU only emulates
+# bf16. Benchmarks measure time: leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
@@ -44,21 +44,24 @@ mini() {
     fpl report --scale mini --results "$made/mini"
 }
 
+# The comparison of docs/camvid.md, first with one seed, beside it a cell for each recipe `experiments/base/camvid_*.toml`.
+# Nine core-hours: stopped at any time, the next call goes on, also in a worktree of the commit whose results/camvid
+# was copied to runs/evidence/COMMIT/camvid.
 camvid() {
-    on_camvid camvid 'table4.fpl_cps.t*' table1.cps.r50_1_16 'table2.fpl_cps_cutmix.r101_1_[18]*'
+    local main=(table1.{supervised,cps,cps_half,weight_only,fpl_cps,ael,fpl_ael}.r50_1_{16,8,4}
+        table1.{cps_cutmix,cps_cutmix_half,cutmix_weight_only,fpl_cps_cutmix}.r50_1_{16,8,4})
+    on_camvid camvid --seeds 1 "${main[@]}"
+    on_camvid camvid --seeds 1 table2.{mt,cct,cutmix_seg,gct,cac,fpl_cps_cutmix}.r101_1_8 \
+        table3.{vat,advsemseg,pseudoseg,pc2seg,u2pl}.n183 table1.u2pl.r101_1_8
+    on_camvid camvid --seeds 2 "${main[@]}"
+    on_camvid camvid --seeds 3 "${main[@]}"
 }
 
 camvid_length() {
     on_camvid camvid_length length
 }
 
-# What the table of docs/camvid.md shows: the cells that `experiments/base/camvid_*.toml` are, AEL's two left out.
-camvid_systems() {
-    on_camvid camvid_systems table2.{supervised,cps_cutmix,fpl_cps_cutmix,mt,cct,cutmix_seg,gct,cac}.r101_1_8 \
-        table3.{vat,advsemseg,pseudoseg,pc2seg,u2pl}.n183 table1.u2pl.r101_1_8
-}
-
-on_camvid() { # PART CELLS...
+on_camvid() { # PART ARGUMENTS...
     local part=$1
     shift
     fpl reproduce "$@" --scale camvid --data-root "$DATA" --out "$work/camvid" --publish "$made/$part"
@@ -77,7 +80,7 @@ benchmarks() {
     csv search benchmarks/search.py --out "$work/benchmark_search"
 }
 
-parts=${*:-mini camvid camvid_length camvid_systems benchmarks}
+parts=${*:-mini camvid camvid_length benchmarks}
 for part in $parts; do
     "$part"
 done
