@@ -44,15 +44,15 @@ mini() {
     fpl report --scale mini --results "$made/mini"
 }
 
-# The comparison of docs/camvid.md, first with one seed, beside it a cell for each recipe `experiments/base/camvid_*.toml`.
-# Nine core-hours: stopped at any time, the next call goes on, also in a worktree of the commit whose results/camvid
-# was copied to runs/evidence/COMMIT/camvid.
+# The comparison of docs/camvid.md, first with one seed; then a cell for each recipe `experiments/base/camvid_*.toml`, and
+# the other T that figures show. Ten core-hours: stopped at any time, the next call goes on, also in a worktree of the
+# commit whose results/camvid was copied to runs/evidence/COMMIT/camvid.
 camvid() {
     local main=(table1.{supervised,cps,cps_half,weight_only,fpl_cps,ael,fpl_ael}.r50_1_{16,8,4}
         table1.{cps_cutmix,cps_cutmix_half,cutmix_weight_only,fpl_cps_cutmix}.r50_1_{16,8,4})
     on_camvid camvid --seeds 1 "${main[@]}"
     on_camvid camvid --seeds 1 table2.{mt,cct,cutmix_seg,gct,cac,fpl_cps_cutmix}.r101_1_8 \
-        table3.{vat,advsemseg,pseudoseg,pc2seg,u2pl}.n183 table1.u2pl.r101_1_8
+        table3.{vat,advsemseg,pseudoseg,pc2seg,u2pl}.n183 table1.u2pl.r101_1_8 'table4.fpl_cps.t*'
     on_camvid camvid --seeds 2 "${main[@]}"
     on_camvid camvid --seeds 3 "${main[@]}"
 }

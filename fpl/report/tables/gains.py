@@ -95,16 +95,17 @@ class RowGains:
         return ". ".join([text, *parts])
 
 
-def row_gains(grids: Sequence[Grid]) -> tuple[RowGains, ...]:
+def row_gains(grids: Sequence[Grid], *, single: bool = False) -> tuple[RowGains, ...]:
     """The rows of FPL in tables of mIoU with more than one seed a cell; empty where every cell has one.
 
     Args:
         grids: Tables of one scale.
+        single: Also of tables where every cell has one seed: the interval is then over columns alone.
     """
     found = []
     for grid in grids:
-        several = grid.experiment.table.metric == "miou" and any(entry.measured > 1 for entry in grid.every.values())
-        for row in grid.experiment.rows if several else ():
+        several = single or any(entry.measured > 1 for entry in grid.every.values())
+        for row in grid.experiment.rows if several and grid.experiment.table.metric == "miou" else ():
             if row.role != "proposed" or not row.over:
                 continue
             if (baseline := _gain(grid, row, grid.experiment.row(row.over))).values:
