@@ -22,6 +22,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(REPLACEMENT, text)
 
 
+def is_plain(text: str) -> bool:
+    """Whether a text, and what it holds as JSON, surely has nothing that `printable` replaces; quickly told."""
+    return "\\" not in text and text.isprintable()
+
+
 def printable_tree(value: Any) -> Any:
     """The same for all texts and keys of nested lists and mappings."""
     if isinstance(value, str):

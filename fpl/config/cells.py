@@ -17,7 +17,7 @@ from typing import Any
 from fpl.config.compose import known_keys, validate
 from fpl.config.defaults import CITED, CITED_HERE, Rows
 from fpl.config.experiment import Column, Experiment, Printed, Row
-from fpl.config.identity import recipe_digest
+from fpl.config.identity import recipes_by_seed
 from fpl.config.layers import ScaleFile, apply_overrides, apply_scale, flatten, merge, parse_override, read_base
 from fpl.config.registry import method_names, options_class
 from fpl.config.schema import RunConfig
@@ -34,7 +34,7 @@ class Cell:
         column: Its column.
         printed: The paper's number, None for a dash or a row of ours.
         arrow: The paper's printed improvement, or None.
-        configs: One configuration per seed, without pins; empty if the cell is not run.
+        configs: One configuration per seed, without pins and otherwise alike; empty if the cell is not run.
         why_not: Why it is not run: cited, a pending method, or a dash in the paper; empty if it is.
     """
 
@@ -54,7 +54,10 @@ class Cell:
     @cached_property
     def recipes(self) -> tuple[str, ...]:
         """Recipe digest of each configuration."""
-        return tuple(recipe_digest(config.model_dump(mode="json")) for config in self.configs)
+        if not self.configs:
+            return ()
+        recipe_of = recipes_by_seed(self.configs[0].model_dump(mode="json"))
+        return tuple(recipe_of(config.seed) for config in self.configs)
 
 
 def own_row(row: Row) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fpl.config.layers import flatten
@@ -27,7 +27,7 @@ def canonical(config: RunConfig) -> str:
 
 def digest(config: RunConfig) -> str:
     """First 16 hex digits of the SHA-256 of the canonical form."""
-    return hashlib.sha256(canonical(config).encode()).hexdigest()[:16]
+    return _short(canonical(config))
 
 
 def recipe_digest(tree: Mapping[str, Any]) -> str:
@@ -36,8 +36,38 @@ def recipe_digest(tree: Mapping[str, Any]) -> str:
     Args:
         tree: `RunConfig.model_dump(mode="json")`, or the JSON of `canonical` as nested tables.
     """
-    flat = {"arithmetic": ARITHMETIC, **{key: value for key, value in flatten(tree).items() if key not in PINS}}
-    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
+    return _short(_recipe_text(tree))
+
+
+def recipes_by_seed(tree: Mapping[str, Any]) -> Callable[[int], str]:
+    """Recipe digests of configurations that differ from one in their seed alone, each in a microsecond or two.
+
+    Args:
+        tree: As for `recipe_digest`; its own seed does not matter.
+
+    Returns:
+        Seed -> what `recipe_digest` gives for the configuration with it.
+    """
+    head, found, tail = _recipe_text({**tree, "seed": 0}).partition(_SEED)
+    if not found or _SEED[:-1] in tail:
+        # Another key of that name lies within a list: which is the run's is not seen by the text.
+        return lambda seed: recipe_digest({**tree, "seed": seed})
+    return lambda seed: _short(f"{head}{_SEED[:-1]}{seed}{tail}")
+
+
+# How the text of a recipe has the seed 0. Within a string its quotes would be escaped.
+_SEED = '"seed": 0'
+
+
+def _recipe_text(tree: Mapping[str, Any]) -> str:
+    flat = {"arithmetic": ARITHMETIC, **flatten(tree)}
+    for key in PINS:
+        flat.pop(key, None)
+    return json.dumps(flat, sort_keys=True)
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def run_id(config: RunConfig) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,8 @@ ABOUT, INHERIT = "about", "inherit"
 SCALE, LAUNCH, WHERE = "scale", "launch", "where"
 
 Tree = dict[str, Any]
+# What has no keys, whatever else may have some.
+LEAVES = frozenset({str, int, float, bool, list, tuple, type(None)})
 
 # Nothing that is configured lies deeper than four tables; some of what reads them calls itself for each.
 DEEPEST = 20
@@ -172,12 +175,19 @@ def merge(base: Tree, top: Mapping[str, Any]) -> None:
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as dotted keys: `{"loss": {"kind": "fpl"}}` becomes `{"loss.kind": "fpl"}`."""
     flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
+    for name, value in zip(_dotted(prefix, tuple(tree)), tree.values(), strict=True):
+        # Asking whether it is a mapping takes longer than all the rest.
+        if type(value) not in LEAVES and isinstance(value, Mapping):
+            flat |= flatten(value, f"{name}.")
         else:
-            flat[prefix + key] = value
+            flat[name] = value
     return flat
+
+
+@functools.lru_cache(maxsize=1024)
+def _dotted(prefix: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Thousands of configurations have the same keys."""
+    return tuple(prefix + name for name in names)
 
 
 def nested(key: str, value: Any) -> Tree:

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from fpl.store.columns import Meaning
+from fpl.store.rows import Parsed
 from fpl.store.schema import FUZZINESS, TIMES
 
 TIME = "datetime64[us, UTC]"
@@ -48,14 +49,28 @@ def table_frame(rows: pa.Table, table: str) -> pd.DataFrame:
     return frame
 
 
-def config_frame(rows: Sequence[Mapping[str, Any]], index: pd.Index) -> pd.DataFrame:
-    """Flat configurations as columns: flags without holes of another type, tuples, fractions by their size."""
-    frame = pd.DataFrame([{key: hashable(value) for key, value in row.items()} for row in rows], index=index)
-    for name in frame:
-        there = frame[name].dropna()
-        if len(there) and all(isinstance(value, bool) for value in there):
-            frame[name] = frame[name].astype("boolean")
+def config_frame(configs: Sequence[Parsed], index: pd.Index) -> pd.DataFrame:
+    """Configurations as columns: flags without holes of another type, tuples, fractions by their size."""
+    # One row for all that differ in their seed alone, and each of these as often as there are runs of it.
+    distinct = {id(config.flat): config.flat for config in configs}
+    places = {key: number for number, key in enumerate(distinct)}
+    rows = [{key: hashable(value) for key, value in flat.items()} for flat in distinct.values()]
+    frame = pd.DataFrame(rows)
+    # Flags with holes are objects to pandas.
+    loose = [name for name, kind in frame.dtypes.items() if kind in (bool, object)]
+    flags = [name for name in loose if set(map(type, frame[name].dropna())) == {bool}]
+    frame = frame.astype(dict.fromkeys(flags, "boolean")).take([places[id(config.flat)] for config in configs])
+    frame.index = index
+    if any(config.seed is not None for config in configs):
+        frame["seed"] = pd.DataFrame([_seed(config) for config in configs], index=index)["seed"]
     return frame
+
+
+def _seed(config: Parsed) -> dict[str, Any]:
+    """The seed, where there is one."""
+    if config.seed is not None:
+        return {"seed": config.seed}
+    return {key: hashable(config.flat[key]) for key in ("seed",) if key in config.flat}
 
 
 def hashable(value: Any) -> Any:

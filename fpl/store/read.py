@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fpl.config.identity import ARITHMETIC, recipe_digest
-from fpl.config.layers import flatten
+from fpl.config.identity import ARITHMETIC
 from fpl.config.shipped import experiments_folder
 from fpl.config.stores import LOCAL, PUBLISHED, own_stores
 from fpl.errors import FplError
@@ -20,7 +19,7 @@ from fpl.store.frames import config_frame, described, fractions, table_frame
 from fpl.store.lookup import look_up
 from fpl.store.parts import DamagedError, LeftOut, files_of
 from fpl.store.pictures import decode
-from fpl.store.rows import FRACTION, read_object, read_space
+from fpl.store.rows import FRACTION, read_config, read_space
 from fpl.store.schema import (
     CLASSES,
     EXAMPLES,
@@ -61,12 +60,12 @@ class Results:
         `recipe` is what runs share whose configurations differ only in the pins to their data and weights.
         """
         raw = self._read(RUNS)
-        config = [flatten(read_object(text)) for text in raw["config"]]
+        configs = [read_config(text) for text in raw["config"]]
         # `schema` was the name of `arithmetic` before it covered that.
-        columns = config_frame(config, raw.index).drop(columns="schema", errors="ignore")
+        columns = config_frame(configs, raw.index).drop(columns="schema", errors="ignore")
         if FRACTION in columns:
             columns[FRACTION] = fractions(columns[FRACTION])
-        recipe = pd.Series([recipe_digest(flat) for flat in config], index=raw.index, name="recipe", dtype="str")
+        recipe = pd.Series([config.recipe for config in configs], index=raw.index, name="recipe", dtype="str")
         frame = pd.concat(
             [raw[["run_id", "digest"]], recipe, columns, raw.drop(columns=["run_id", "digest", "config"])], axis=1
         )
@@ -196,7 +195,9 @@ class Results:
             )
         metrics = [name for name in METRICS if name in frame and frame[name].notna().any()]
         if metrics and len(frame) > 1:
-            for _, group in frame.groupby(metrics, dropna=False):
+            # Few runs are equal to another; to look at each group of one takes seconds.
+            alike = frame[frame.duplicated(metrics, keep=False)]
+            for _, group in alike.groupby(metrics, dropna=False):
                 if group["digest"].nunique() > 1:
                     found.append(
                         f"equal to the last bit although configured differently: {', '.join(group['run_id'])}; "

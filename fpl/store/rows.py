@@ -5,26 +5,35 @@ A row that is wrong blocks nothing but itself: `fpl.store.parts` leaves it out a
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from pydantic import ValidationError
 
+from fpl.config.identity import recipe_digest, recipes_by_seed
 from fpl.config.layers import flatten
 from fpl.config.search import DIRECTIONS, Parameter
 from fpl.names import is_name
 from fpl.store.pictures import KINDS, decode
 from fpl.store.schema import EXAMPLES, FAILURES, KEYS, METRICS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
-from fpl.text import printable_tree
+from fpl.text import is_plain, printable_tree
 
 Row = Mapping[str, Any]
 FRACTION = "data.split.fraction"
 STATES = ("running", "complete", "pruned", "failed", "final")
+# Brackets of a text that nobody can have nested too deeply with.
+SHALLOW = 200
 # Columns of `Results.runs` that no key of a configuration may be called.
 _TAKEN = {*SCHEMAS[RUNS].names, "recipe"}
+# The key in a JSON text without escapes, and a number behind it.
+_SEED = '"seed":'
+_NUMBER = re.compile(r"(?:0|[1-9]\d{0,15})(?=[,}])")
 
 
 def problem_of(table: str, row: Row) -> str:
@@ -52,7 +61,10 @@ def read_json(text: str) -> Any:
         ValueError: It is no JSON, or is nested too deeply.
     """
     try:
-        return printable_tree(json.loads(text))
+        found = json.loads(text)
+        # Few brackets, too: what is no deeper than that need not be looked at for it.
+        plain = is_plain(text) and text.count("[") + text.count("{") < SHALLOW
+        return found if plain else printable_tree(found)
     except json.JSONDecodeError as error:
         raise ValueError(f"no JSON: {error}") from None
     except RecursionError:
@@ -69,6 +81,45 @@ def read_object(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"JSON of a {type(found).__name__} where an object should be")
     return found
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The configuration of a run as the store has it.
+
+    Attributes:
+        flat: Dotted key -> value; shared by all runs that differ in their seed alone, and not to be changed.
+        seed: The run's own where `flat` has 0 instead of it; None where `flat` is all there is.
+        recipe: Its recipe digest.
+    """
+
+    flat: dict[str, Any]
+    seed: int | None
+    recipe: str
+
+
+def read_config(text: str) -> Parsed:
+    """A configuration from its JSON text, parsed once for all seeds.
+
+    Raises:
+        ValueError: It is none.
+    """
+    head, found, rest = text.partition(_SEED)
+    number = _NUMBER.match(rest)
+    if found and number and '"seed"' not in rest and is_plain(text):
+        flat, recipe_of = _read_config(head, rest[number.end() :])
+        # The only key of that name lies at the top.
+        if "seed" in flat:
+            return Parsed(flat, int(number[0]), recipe_of(int(number[0])))
+    flat = flatten(read_object(text))
+    return Parsed(flat, None, recipe_digest(flat))
+
+
+# As many as a large store has.
+@functools.lru_cache(maxsize=2**14)
+def _read_config(head: str, tail: str) -> tuple[dict[str, Any], Callable[[int], str]]:
+    flat = flatten(read_object(f"{head}{_SEED}0{tail}"))
+    return flat, recipes_by_seed(flat)
 
 
 def read_space(text: str) -> list[Parameter]:
@@ -99,7 +150,7 @@ def _check_name(column: str, value: str) -> None:
 
 
 def _check_run(row: Row) -> None:
-    if clash := sorted(_TAKEN & flatten(read_object(row["config"])).keys()):
+    if clash := sorted(_TAKEN & read_config(row["config"]).flat.keys()):
         raise ValueError(f"its configuration has a key {clash[0]}, which is a column of the table")
 
 
@@ -150,5 +201,7 @@ _CHECKS: dict[str, Callable[[Row], None]] = {
     STUDIES: _check_study,
     TRIALS: _check_trial,
 }
-# Tables whose rows are looked at one by one; of the others, which have thousands a run, the keys alone.
-SINGLY = (RUNS, FAILURES, NOISE, STUDIES, TRIALS, EXAMPLES)
+# Tables whose rows are looked at one by one, and in which columns; of the others, which have thousands of rows a run,
+# the keys alone.
+LOOKED_AT = {table: KEYS[table] for table in (RUNS, FAILURES, NOISE, STUDIES, EXAMPLES)}
+LOOKED_AT[TRIALS] = (*KEYS[TRIALS], "score")

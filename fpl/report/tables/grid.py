@@ -8,7 +8,7 @@ from dataclasses import replace
 from fpl.config.campaign import Campaign
 from fpl.config.cells import Cell
 from fpl.config.experiment import Experiment, thresholds
-from fpl.config.identity import recipe_digest
+from fpl.config.identity import recipes_by_seed
 from fpl.errors import FplError
 from fpl.report.statistics import Spread, margin, paired, repetition, spread_within
 from fpl.report.tables import verdict
@@ -141,10 +141,8 @@ def _over_seeds(cells: Sequence[Cell], lookup: Lookup) -> Spread | None:
     groups: dict[str, list[float]] = {}
     for cell in cells:
         if cell.configs and len(stored) > 1:
-            first = cell.configs[0]
-            recipes = [
-                recipe_digest(first.model_copy(update={"seed": seed}).model_dump(mode="json")) for seed in stored
-            ]
+            recipe_of = recipes_by_seed(cell.configs[0].model_dump(mode="json"))
+            recipes = [recipe_of(seed) for seed in stored]
             values = [measure(cell, lookup.runs[recipe]) for recipe in recipes if recipe in lookup.runs]
             groups[recipes[0]] = [value for value in values if value is not None]
     return spread_within(groups.values())

@@ -43,11 +43,12 @@ def distinct_runs(
     gangs, shown = _patterns((launch or {}).get("gang", [])), _patterns(pictured)
     found: dict[str, Wanted] = {}
     for cell in cells:
+        gang, picture = (any(fnmatch.fnmatch(cell.name, each) for each in patterns) for patterns in (gangs, shown))
         for recipe, config in zip(cell.recipes, cell.configs, strict=True):
             wanted = found.setdefault(recipe, Wanted(recipe, config))
             wanted.cells.append(cell.name)
-            wanted.gang |= any(fnmatch.fnmatch(cell.name, pattern) for pattern in gangs)
-            wanted.pictured |= any(fnmatch.fnmatch(cell.name, pattern) for pattern in shown)
+            wanted.gang |= gang
+            wanted.pictured |= picture
     return list(found.values())
 
 
