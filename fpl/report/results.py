@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -20,6 +21,8 @@ from fpl.store.read import load_results
 from fpl.store.schema import METRICS
 from fpl.text import duration, printable
 
+# Rows of a table.
+MANY = 200
 DEFAULT_COLUMNS = ("run_id", "data.split.fraction", "seed", "train.steps")
 
 
@@ -61,7 +64,7 @@ def print_results(out: Path, query: str | None, columns: str | None, csv: Path |
         return
     console = _console()
     fitting = _fitting(chosen, console)
-    console.print(_table(chosen[fitting], folded=console.is_terminal))
+    _print_table(console, chosen[fitting])
     if hidden := [str(name) for name in chosen if name not in fitting]:
         console.print(f"no room here for {', '.join(hidden)}: --columns, --csv or a wider terminal")
     console.print(f"{len(chosen)} of {len(results.runs)} runs in {out}; mIoU in percent")
@@ -147,13 +150,52 @@ def _header(name: str) -> str:
     return re.sub(r"(?<=\w)(?=[._])", "\n", name)
 
 
-def _table(frame: pd.DataFrame, *, folded: bool = False) -> Table:
-    """A frame with its cells whole, since half a run id is none; `folded`: names of columns in several lines."""
+def _print_table(console: Console, frame: pd.DataFrame) -> None:
+    """Print a frame as `_table`, whose rows take rich a millisecond each: of many it draws the first alone."""
+    folded = console.is_terminal
+    if len(frame) > MANY:
+        headers = [_header(str(name)) if folded else str(name) for name in frame]
+        columns = [[_cell(value) for value in frame[name]] for name in frame]
+        widths = [
+            max(map(cell_len, (*header.split("\n"), *cells))) for header, cells in zip(headers, columns, strict=True)
+        ]
+        with console.capture() as capture:
+            console.print(_table(frame.head(1), folded=folded, widths=widths))
+        *head, first, foot = capture.get().splitlines()
+        # Letters may be two places wide, or none.
+        padded = [
+            [
+                (str.rjust if _is_right(frame[name]) else str.ljust)(cell, width + len(cell) - cell_len(cell))
+                for cell in cells
+            ]
+            for name, width, cells in zip(frame, widths, columns, strict=True)
+        ]
+        bar = first[:1]
+        lines = [f"{bar} {f' {bar} '.join(cells)} {bar}" for cells in zip(*padded, strict=True)]
+        # Where the terminal is too narrow, or a text has lines of its own, only rich knows how it looks.
+        if lines[0] == first and all(line.isprintable() for line in lines):
+            print("\n".join([*head, *lines, foot]), file=console.file)
+            return
+    console.print(_table(frame, folded=folded))
+
+
+def _is_right(column: pd.Series) -> bool:
+    return bool(pd.api.types.is_numeric_dtype(column))
+
+
+def _table(frame: pd.DataFrame, *, folded: bool = False, widths: Sequence[int] | None = None) -> Table:
+    """A frame with its cells whole, since half a run id is none.
+
+    Args:
+        frame: What is shown.
+        folded: Names of columns in several lines.
+        widths: Of the columns at least.
+    """
     table = Table(header_style="bold")
-    for name in frame.columns:
-        justify: Literal["left", "right"] = "right" if pd.api.types.is_numeric_dtype(frame[name]) else "left"
+    for number, name in enumerate(frame.columns):
+        justify: Literal["left", "right"] = "right" if _is_right(frame[name]) else "left"
         header = _header(str(name)) if folded else str(name)
-        table.add_column(header, justify=justify, no_wrap=True)
+        table.add_column(header, justify=justify, no_wrap=True, min_width=widths[number] if widths else None)
     for row in frame.itertuples(index=False):
         table.add_row(*(_cell(value) for value in row))
     return table

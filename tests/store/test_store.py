@@ -8,12 +8,15 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from rich.table import Table
 
 import fpl
-from fpl.config.identity import ARITHMETIC
+from fpl.config.identity import ARITHMETIC, recipe_digest
+from fpl.config.layers import flatten
 from fpl.errors import FplError
 from fpl.report.results import print_results
 from fpl.store.done import read_run
+from fpl.store.rows import read_config
 from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS
 from fpl.store.write import run_path, write_run, write_table
 
@@ -131,3 +134,64 @@ def test_results_table_query_and_csv(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert caught.value.where == "--query"
     with pytest.raises(FplError, match="no column speed"):
         print_results(tmp_path, None, "run_id,speed", None)
+
+
+def test_many_rows_look_like_few(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate(("a", "b-with-a-long-name", "c")):
+        add(tmp_path, name, miou=4.0 * 5**number, seed=number)
+    for columns in (None, "run_id,warnings,loss.kind,seed,best_step"):
+        print_results(tmp_path, None, columns, None)
+        by_rich = capsys.readouterr().out
+        with monkeypatch.context() as patched:
+            patched.setattr("fpl.report.results.MANY", 1)
+            # Rich draws one of the rows.
+            patched.setattr("fpl.report.results.Table", OneRow)
+            print_results(tmp_path, None, columns, None)
+        assert capsys.readouterr().out == by_rich and by_rich.count("\n") > 6
+
+
+class OneRow(Table):
+    """A table that refuses a second row."""
+
+    def add_row(self, *cells: object, **options: object) -> None:
+        assert not self.rows
+        super().add_row(*cells, **options)  # type: ignore[arg-type]
+
+
+def test_configurations_that_differ_in_their_seed_are_read_as_any(tmp_path: Path) -> None:
+    """What is read once for all seeds is what each text by itself gives, whatever stands around the seed."""
+    texts = [
+        *(json.dumps({**CONFIG, "seed": seed}, separators=(",", ":"), sort_keys=True) for seed in (0, 7, 123, -1, 2.5)),
+        json.dumps({**CONFIG, "seed": 3}),
+        '{"data":{"seed":4,"x":1}}',
+        '{"data":{"seed":4},"seed":5}',
+        '{"data":[{"seed":4}],"seed" :5}',
+        '{"data":[{"seed": 4}],"seed":5}',
+        '{"a":"\\"seed\\":1,","seed":5}',
+        '{"seed":5,"loss":{"kind":"a\\u0007b"}}',
+        '{"seed":true}',
+        '{"loss":{}}',
+    ]
+    for text in texts:
+        found = read_config(text)
+        tree = json.loads(text.replace("\\u0007", "\N{REPLACEMENT CHARACTER}"))
+        flat = found.flat if found.seed is None else {**found.flat, "seed": found.seed}
+        assert flat == flatten(tree) and list(flat) == list(flatten(tree)), text
+        assert found.recipe == recipe_digest(tree), text
+    for number, text in enumerate(texts):
+        row = {"run_id": f"r{number}", "digest": "d", "config": text}
+        write_run(tmp_path, row, [], [], [])
+    frame = fpl.load_results(tmp_path).runs.set_index("run_id")
+    assert [frame.loc[f"r{number}", "seed"] for number in (1, 2, 3, 5, 7)] == [7, 123, -1, 3, 5]
+    assert pd.isna(frame.loc["r6", "seed"]) and frame.loc["r6", "data.seed"] == 4
+
+
+def test_a_text_nested_too_deeply_is_told_at_every_depth() -> None:
+    for depth in (150, 400, 900, 5000):
+        for text in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+            try:
+                read_config('{"seed":0,"x":' + text + "}")
+            except ValueError as error:
+                assert "nested too deeply" in str(error)
