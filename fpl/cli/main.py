@@ -134,6 +134,7 @@ def train(
     if MAIN:
         for note in without_effect(run, overrides or []):
             print(f"note: {note}", file=sys.stderr)
+    from fpl.cli.planning import compact_store
     from fpl.report.results import print_run
     from fpl.sweep.local import run_local
 
@@ -141,6 +142,7 @@ def train(
     with interruptible("the same command continues from the last checkpoint"):
         done = run_local(run, places, device=device, options=options, tensorboard=tensorboard)
     if MAIN:
+        compact_store(out)
         print_run(out, done.stem)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fpl.cli.data import interruptible
+from fpl.errors import FplError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +73,19 @@ def calibrate_runs(machine: Machine, timed: Sequence[tuple[RunConfig, float]]) -
 def say(text: str) -> None:
     """Tell the user what happens, on standard error: standard output is for what was asked for."""
     print(text, file=sys.stderr, flush=True)
+
+
+def compact_store(out: Path) -> None:
+    """Make a store quick to read for all who only look at it; where that fails, say so: nothing depends on it."""
+    from fpl.store.compact import compact
+    from fpl.train.progress import Progress
+
+    progress = Progress(0, unit="file")
+    try:
+        compact(out, progress.of)
+    except FplError as error:
+        say(f"warning: the store stays slow to read: {error.message}")
+    progress.note()
 
 
 def plan_console() -> Console:

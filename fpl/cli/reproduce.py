@@ -12,8 +12,8 @@ import typer
 from fpl.cli.data import interruptible
 from fpl.cli.groups import grouped
 from fpl.cli.options import Address, Asked, Folders, Local, Publish, RunLaunch, Store
-from fpl.cli.planning import say
-from fpl.cli.reproduced import show, write_own
+from fpl.cli.planning import compact_store, say
+from fpl.cli.reproduced import show, write_live
 from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
 
@@ -63,6 +63,7 @@ def reproduce(
     out = out or Path("runs") / campaign.scale_name
     places = folders.places(out, [config for cell in campaign.all_cells for config in cell.configs]).resolved
     execution = launch.over(campaign.scale, local=local, address=address, diagnose_every=diagnose_every)
+    compact_store(places.out)
     plan = _plan(campaign, places, execution)
     with interruptible("nothing is lost: the same command continues"):
         if noise:
@@ -112,7 +113,7 @@ def _carry_out(plan: Plan, places: Places, execution: Execution, retry_failed: b
     make_inputs([run.config for run in plan.wanted], places, say)
     if plan.to_come:
         say(f"tables and page, while it works and after a kill: {places.out / 'index.html'}")
-    with LiveReport(lambda: write_own(asked, places.out, draw=False)) as live:
+    with LiveReport(lambda: write_live(asked, places.out)) as live:
         if plan.to_come:
             live.ended()
         account = carry_out(

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from fpl.sweep.reproduce import Account
 
 
+def write_live(asked: Asked, out: Path) -> None:
+    """Write what a store shows while its runs are carried out: without figures, and so that next time it is quicker."""
+    from fpl.store.compact import compact
+
+    compact(out)
+    write_own(asked, out, draw=False)
+
+
 def write_own(asked: Asked, out: Path, *, shown: Shown | None = None, draw: bool = True) -> Written:
     """Write what a store shows into its folder; `shown` if that is known."""
     from fpl.cli.report import on_all_cores
@@ -25,12 +33,14 @@ def write_own(asked: Asked, out: Path, *, shown: Shown | None = None, draw: bool
 
 def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> None:
     """Print the tables and how they compare with what is published; write the page, and what is to be published."""
+    from fpl.cli.planning import compact_store
     from fpl.cli.tables import print_tables
     from fpl.config.campaign import scale_name
     from fpl.report.published import compare_lines
     from fpl.store.read import Results
 
     _write_environment(account, out)
+    compact_store(out)
     store = Results(out)
     if asked.overrides:
         print(f"with {' '.join(asked.overrides)} in the cells asked for:")

@@ -22,7 +22,7 @@ from fpl.cli.options import (
     SearchSplits,
     Store,
 )
-from fpl.cli.planning import say
+from fpl.cli.planning import compact_store, say
 from fpl.errors import FplError
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def search(
     out = out or Path("runs") / studies[0].scale
     places = folders.places(out, [study.base for study in studies]).resolved
     execution = launch.over(scale_file(experiments, scale), address=address)
+    compact_store(places.out)
     plan = _plan(studies, places, execution, searching.budget)
     with interruptible("nothing is lost: the same command continues"):
         books = _carry_out(plan, places, execution, retry_failed)
@@ -114,6 +115,7 @@ def _show(name: str, books: list[Book], out: Path, publish: Path | None, experim
     from fpl.store.publish import publish_searches
     from fpl.store.read import Results
 
+    compact_store(out)
     studies = [book.study.identity for book in books]
     if publish is not None:
         publish_searches(out, publish, studies)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fpl.config.search import Parameter
+from fpl.store.compact import Held, held
 from fpl.store.parts import DamagedError, LeftOut, clean, files_of, open_part, read_part
 from fpl.store.rows import misfit, read_object, read_space
 from fpl.store.schema import SCHEMAS, STUDIES, TRIALS
@@ -20,7 +21,10 @@ def look_over(folder: Path, table: str) -> list[LeftOut]:
         paths = files_of(folder, table)
     except DamagedError as error:
         return [LeftOut(table, folder / table, str(error))]
+    known = held(folder, table, paths).places
     for path in paths:
+        if path.name in known:
+            continue  # it was read as a whole
         try:
             open_part(path, table)
         except FileNotFoundError:
@@ -38,13 +42,21 @@ def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:
         return SCHEMAS[table].empty_table(), [LeftOut(table, folder / table, str(error))]
     parts, left_out = [], []
     spaces = _spaces(folder) if table == TRIALS and paths else {}
-    for path in paths:
-        part, problems = read_part(path, table)
+    known = held(folder, table, paths)
+    rows = known.rows(table)
+    if rows is None or (spaces and _fitting(rows, spaces)[1]):
+        # Then each file says what is wrong with it.
+        known, rows = Held(), SCHEMAS[table].empty_table()
+    for piece in known.pieces(paths):
+        if isinstance(piece, tuple):
+            parts.append(rows.slice(piece[0], piece[1] - piece[0]))
+            continue
+        part, problems = read_part(piece, table)
         if spaces:
             part, misfits = _fitting(part, spaces)
             problems += misfits
         parts.append(part)
-        left_out += [LeftOut(table, path, problem) for problem in problems]
+        left_out += [LeftOut(table, piece, problem) for problem in problems]
     whole = pa.concat_tables(parts) if parts else SCHEMAS[table].empty_table()
     # All at once: it takes as long for one file as for a thousand.
     return clean(whole), left_out

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fpl.store.parts import SUFFIX, LeftOut, clean, read_part
-from fpl.store.schema import CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, METRICS, RUNS
+from fpl.store.schema import FAILURES, METRICS, OF_ONE_RUN, RUNS
 from fpl.store.write import failure_path, run_path
-
-# Tables with a file per run.
-OF_ONE_RUN = (HISTORY, CLASSES, FUZZINESS, EXAMPLES, FAILURES, RUNS)
 
 
 def run_row(path: Path) -> dict[str, Any]:

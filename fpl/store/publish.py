@@ -14,23 +14,10 @@ from fpl.errors import FplError
 from fpl.files import write_atomic
 from fpl.store.collect import read_parts, read_table
 from fpl.store.read import Results
-from fpl.store.schema import (
-    CIRCUMSTANCES,
-    CLASSES,
-    EXAMPLES,
-    FAILURES,
-    FUZZINESS,
-    HISTORY,
-    NOISE,
-    RUNS,
-    STUDIES,
-    TRIALS,
-)
+from fpl.store.schema import CIRCUMSTANCES, FAILURES, NOISE, OF_ONE_RUN, RUNS, STUDIES, TRIALS
 
 # One file per table instead of one per run.
 NAME = "all.parquet"
-# What is taken or left as one, by its id. `runs` last: its row says that the others are there.
-OF_RUN = (CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, RUNS)
 Tables = Mapping[str, pa.Table]
 
 
@@ -72,12 +59,12 @@ def publish_runs(source: Path, target: Path, taken: Collection[str], *, whole: b
         FplError: `source` and `target` are the same folder, or what `target` holds cannot be used and would be lost.
     """
     _check_apart(source, target)
-    theirs = {table: read_table(target, table) for table in OF_RUN}
+    theirs = {table: read_table(target, table) for table in OF_ONE_RUN}
     if not whole:
         finished = set(theirs[RUNS]["run_id"].to_pylist())
         failed = set(read_parts(source, FAILURES)[0]["run_id"].to_pylist())
         taken = set(taken) - (failed & finished)
-    ours = {table: _rows(read_parts(source, table)[0], "run_id", set(taken)) for table in OF_RUN}
+    ours = {table: _rows(read_parts(source, table)[0], "run_id", set(taken)) for table in OF_ONE_RUN}
     held = {recipe: run for run, recipe in Results(source).runs[["run_id", "recipe"]].values if run in taken}
     old = {run for run, recipe in Results(target).runs[["run_id", "recipe"]].values if held.get(recipe, run) != run}
     done = _merge(target, ours, theirs, "run_id", old, whole)

@@ -9,6 +9,9 @@ FAILURES, NOISE = "failures", "noise"
 EXAMPLES = "examples"
 STUDIES, TRIALS = "studies", "trials"
 
+# Tables with a file per run, which is called after it. `runs` last: its row says that the others are there.
+OF_ONE_RUN = (HISTORY, CLASSES, FUZZINESS, EXAMPLES, FAILURES, RUNS)
+
 # mIoU in percent, named by protocol and by which weights were evaluated.
 PROTOCOLS = ("sliding", "whole", "center")
 CHOICES = ("last", "best")
