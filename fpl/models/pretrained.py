@@ -143,7 +143,7 @@ def _choose(candidates: list[Path], pinned: str | None, hint: str = PIN_HINT) ->
     """Take the first candidate, or with a pinned checksum the first that has it."""
     digests: list[str] = []
     for path in candidates:
-        digest = file_sha256(path)
+        digest = _digest(path, path.stat().st_size, path.stat().st_mtime_ns)
         _check_name_suffix(path, digest)
         _check_record(path, digest)
         if pinned is None or digest.startswith(pinned):
@@ -154,6 +154,12 @@ def _choose(candidates: list[Path], pinned: str | None, hint: str = PIN_HINT) ->
         where=", ".join(map(str, candidates)),
         hint=hint,
     )
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, size: int, changed: int) -> str:
+    """SHA-256 of a file, which is read once as long as it is as large and as old: every run of a campaign asks."""
+    return file_sha256(path)
 
 
 def _check_name_suffix(path: Path, digest: str) -> None:
