@@ -10,6 +10,7 @@ import pytest
 from fpl.config.cells import Cell, Resolver, multiply
 from fpl.config.compose import load_config
 from fpl.config.experiment import load_experiment, load_experiments, thresholds
+from fpl.config.identity import recipe_digest, recipes_by_seed
 from fpl.config.layers import read_scale
 from fpl.errors import FplError
 
@@ -300,6 +301,22 @@ def test_equal_recipes_have_equal_digests_and_data_pins_do_not_count(folder: Pat
     # T of cross-entropy says nothing.
     assert cells(folder, overrides=["loss.threshold=0.5"])["base.few"].recipes == found["base.few"].recipes
     assert cells(folder, overrides=["loss.threshold=0.5"])["fpl.few"].recipes != found["fpl.few"].recipes
+
+
+def test_recipes_of_all_seeds_at_once_are_those_of_each(folder: Path) -> None:
+    (experiment,) = load_experiments(folder / "tables")
+    found = [cell for cell in Resolver(folder / "base", seeds=(0, 3, 12)).cells(experiment) if cell.configs]
+    for cell in found:
+        assert cell.recipes == tuple(recipe_digest(config.model_dump(mode="json")) for config in cell.configs)
+    assert found and len(set(found[0].recipes)) == 3
+
+
+@pytest.mark.parametrize(
+    "tree", [{}, {"a": {"seed": 0}}, {"a": [{"seed": 0}]}, {"z": [{"seed": 1}]}, {"a": '"seed": 0'}]
+)
+def test_the_runs_seed_is_told_from_others(tree: dict[str, Any]) -> None:
+    recipe_of = recipes_by_seed(tree)
+    assert [recipe_of(seed) for seed in (0, 1, 20)] == [recipe_digest({**tree, "seed": seed}) for seed in (0, 1, 20)]
 
 
 def test_a_figure_without_printed_numbers_is_run(folder: Path) -> None:

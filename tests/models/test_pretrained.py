@@ -12,6 +12,7 @@ from torch import Tensor
 from fpl.config.sections import ModelConfig
 from fpl.config.weights import tiny_file_name
 from fpl.errors import FplError
+from fpl.files import file_sha256
 from fpl.models import SegmentationNetwork, build_network, load_pretrained, pretrained
 
 RESNET = ModelConfig(backbone="resnet50", pretrained="imagenet", head_channels=8, low_level_channels=4)
@@ -231,6 +232,17 @@ def test_pinned_checksum(tmp_path):
     message = refusal(TINY.model_copy(update={"pretrained_sha256": wrong}), tmp_path)
     assert digest in message
     assert wrong in message
+
+
+def test_a_file_is_hashed_once_for_all_runs_and_again_when_it_changes(tmp_path, monkeypatch):
+    path, hashed = tmp_path / TINY_FILE, []
+    monkeypatch.setattr(pretrained, "file_sha256", lambda path: hashed.append(path) or file_sha256(path))
+    for seed, larger in ((1, 0), (2, 1)):
+        state = {**build_network(TINY, 5).backbone.state_dict(), "unused": torch.full((larger + 1,), float(seed))}
+        torch.save(state, path)
+        found = {pretrained.find_pretrained(TINY, tmp_path) for _ in range(3)}
+        assert found == {(path, hashlib.sha256(path.read_bytes()).hexdigest())}
+    assert hashed == [path, path]
 
 
 def test_pin_chooses_among_several_files(tmp_path):
