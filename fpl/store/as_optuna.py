@@ -1,7 +1,8 @@
-"""The rows of a study as an Optuna study: for proposals, importances and plots. Imports neither torch nor Ray."""
+"""The rows of a study as Optuna's: for proposals, importances and plots. Imports neither torch nor Ray."""
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,7 +31,6 @@ def as_optuna(
     space: Sequence[Parameter],
     rows: Sequence[TrialRow],
     objectives: Sequence[str] = ("miou",),
-    sampler: optuna.samplers.BaseSampler | None = None,
 ) -> optuna.Study:
     """An in-memory study that holds what the rows say, trial by trial.
 
@@ -38,11 +38,10 @@ def as_optuna(
         space: The search's parameters.
         rows: Its trials; those of state `final` are left out.
         objectives: Of the study: `miou`, `cost`.
-        sampler: What will propose further trials; None where nothing will.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     directions = [DIRECTIONS[name] for name in objectives]
-    study = optuna.create_study(directions=directions, sampler=sampler or optuna.samplers.RandomSampler(seed=0))
+    study = optuna.create_study(directions=directions, sampler=optuna.samplers.RandomSampler(seed=0))
     distributions = {parameter.key: distribution(parameter) for parameter in space}
     for row in rows:
         if row.state in STATES:
@@ -51,7 +50,10 @@ def as_optuna(
 
 
 def frozen(row: TrialRow, objectives: Sequence[str], distributions: Mapping[str, BaseDistribution]) -> FrozenTrial:
-    """One row as Optuna's record of it. A stopped trial is PRUNED, never COMPLETE with the value of half a run."""
+    """One row as Optuna's record of it, with its number, origin, runs and reason, and its times in UTC.
+
+    A stopped trial is PRUNED, never COMPLETE with the value of half a run.
+    """
     single = len(objectives) == 1
     reports = {
         step: value for step, value in zip(row.steps, row.values, strict=True) if single and math.isfinite(value)
@@ -61,14 +63,23 @@ def frozen(row: TrialRow, objectives: Sequence[str], distributions: Mapping[str,
         held["values"] = [row.score if name == "miou" else row.cost for name in objectives]
     elif row.state == "pruned" and reports:
         held["values"] = [reports[max(reports)]]
-    return optuna.trial.create_trial(
+    trial = optuna.trial.create_trial(
         state=STATES[row.state],
         params=row.params,
         distributions={key: distributions[key] for key in row.params},
         intermediate_values=reports,
-        user_attrs={"number": row.number, "origin": row.origin},
+        user_attrs={"number": row.number, "origin": row.origin, "run_ids": list(row.run_ids), "reason": row.reason},
         **held,
     )
+    trial.datetime_start = _moment(row.started_at)
+    if trial.state.is_finished():
+        trial.datetime_complete = _moment(row.updated_at or row.started_at)
+    return trial
+
+
+def _moment(written: str) -> datetime.datetime:
+    """A time of a row as Optuna has it, without a zone: that of UTC."""
+    return datetime.datetime.fromisoformat(written).astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:

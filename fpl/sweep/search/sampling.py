@@ -1,7 +1,7 @@
 """What is tried next: a function of the study, of what its rows say so far, and of the number of the next trial.
 
-Nothing is remembered beside the rows: whoever continues a search after a kill proposes what the killed process would
-have. With several trials at once the order in which they end is part of what the rows say.
+Nothing is remembered beside the rows but what was made of them: whoever continues a search after a kill proposes what
+the killed process would have. With several trials at once the order in which they end is part of what the rows say.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import optuna
 
 from fpl.config.search import Sampler, Value
 from fpl.config.study import Study
-from fpl.store.as_optuna import as_optuna
 from fpl.store.trials import TrialRow
+from fpl.sweep.search.kept import KeptTrials
+from fpl.sweep.search.tpe import GroupedTPE
 
 # Trials that are drawn at random before the samplers that learn begin to; the paper's settings count.
 STARTUP_TRIALS = 10
@@ -32,11 +33,7 @@ def make_sampler(name: Sampler, seed: int, number: int, attempt: int = 0) -> opt
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if name == "tpe":
-            # `group` splits a conditional space into parts whose parameters occur together; `constant_liar` keeps
-            # trials that run at the same time apart.
-            return optuna.samplers.TPESampler(
-                seed=derived, n_startup_trials=STARTUP_TRIALS, multivariate=True, group=True, constant_liar=True
-            )
+            return GroupedTPE(derived, STARTUP_TRIALS)
         if name == "gp":
             # What is not there in every trial, it draws at random.
             return optuna.samplers.GPSampler(
@@ -45,22 +42,31 @@ def make_sampler(name: Sampler, seed: int, number: int, attempt: int = 0) -> opt
     return optuna.samplers.RandomSampler(seed=derived)
 
 
-def propose(
-    study: Study, rows: Sequence[TrialRow], number: int, wanted: Mapping[str, Value] | None = None, attempt: int = 0
-) -> dict[str, Value]:
-    """The parameters of trial `number`, from Optuna's `ask`.
+class Proposals:
+    """What a study tries next.
 
     Args:
         study: What is searched.
-        rows: Trials so far, in any order, without the one that is asked for.
-        number: Of the trial that is asked for.
-        wanted: Its parameters where they are known: a setting of the paper.
-        attempt: How often it was asked for and found to repeat another.
     """
-    sampler = make_sampler(study.head.sampler, study.seed, number, attempt)
-    known = sorted(rows, key=lambda row: row.number)
-    found = as_optuna(study.search.space, known, study.head.objectives, sampler)
-    if wanted is not None:
-        found.enqueue_trial(dict(wanted))
-    trial: Any = found.ask()
-    return study.suggest(trial)
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self._kept = KeptTrials(study.search.space, study.head.objectives)
+
+    def propose(
+        self, rows: Sequence[TrialRow], number: int, wanted: Mapping[str, Value] | None = None, attempt: int = 0
+    ) -> dict[str, Value]:
+        """The parameters of trial `number`, from Optuna's `ask`.
+
+        Args:
+            rows: Trials so far, in any order, without the one that is asked for.
+            number: Of the trial that is asked for.
+            wanted: Its parameters where they are known: a setting of the paper.
+            attempt: How often it was asked for and found to repeat another.
+        """
+        sampler = make_sampler(self.study.head.sampler, self.study.seed, number, attempt)
+        found = self._kept.study(rows, sampler)
+        if wanted is not None:
+            found.enqueue_trial(dict(wanted))
+        trial: Any = found.ask()
+        return self.study.suggest(trial)

@@ -1,15 +1,16 @@
-"""Stopping trials early: by a pruner of Optuna, at a trial's mean over its runs, and for the budget.
+"""Stopping trials early: by the rule of the search, at a trial's mean over its runs, and for the budget.
 
 Nothing is remembered beside the rows: the same reports in the store make the same decision, killed in between or not.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
-import optuna
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from fpl.config.study import Study
@@ -33,9 +34,12 @@ def first_rung(study: Study) -> int:
 def is_hopeless(study: Study, rows: Sequence[TrialRow], row: TrialRow) -> bool:
     """Whether the study's rule gives a trial up at its last report.
 
-    `asha` (Optuna's `SuccessiveHalvingPruner`): it has come to a rung, which is the first report at or after
-    `first_rung`, twice, four times ... as many steps, and is not among the best half of all that have come there.
-    `median` (`MedianPruner`): its best report so far is below the median of what complete trials reported at this step.
+    Both rules decide what Optuna's pruners do, which take seconds for it where there are two thousand trials.
+
+    `asha` (`SuccessiveHalvingPruner`): it has come to a rung, which is the first report at or after `first_rung`,
+    twice, four times ... as many steps, and is not among the best half of all that have come there.
+    `median` (`MedianPruner`): its best report so far is below the median of what complete trials reported at this
+    step.
 
     Args:
         study: Says the rule.
@@ -49,36 +53,42 @@ def is_hopeless(study: Study, rows: Sequence[TrialRow], row: TrialRow) -> bool:
     others = [other for other in rows if other.number != row.number and other.state != "final"]
     own = _finite(row)
     if study.head.stop == "asha":
-        pruner: optuna.pruners.BasePruner = optuna.pruners.SuccessiveHalvingPruner(first, REDUCTION)
         if (own := _rungs(own, first))[-1][0] != row.step:
             return False
-        found = _study(pruner, [(other, _rungs(_finite(other), first)) for other in others])
-    else:
-        pruner = optuna.pruners.MedianPruner(MEDIAN_OF, first)
-        complete = [other for other in others if other.state == "complete"]
-        found = _study(pruner, [(other, [at for at in _finite(other) if at[0] == row.step]) for other in complete])
-    return _report(found.ask(), own)
+        halving = Halving(first)
+        for other in others:
+            halving.falls_behind(_rungs(_finite(other), first))
+        return halving.falls_behind(own)
+    complete = [_finite(other) for other in others if other.state == "complete"]
+    there = [value for reports in complete for step, value in reports if step == row.step]
+    return len(complete) >= MEDIAN_OF and bool(there) and max(value for _, value in own) < statistics.median(there)
 
 
-def _study(pruner: optuna.pruners.BasePruner, known: Iterable[tuple[TrialRow, Reports]]) -> optuna.Study:
-    """A study that has heard some reports of other trials; pruners look at no parameters."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0), pruner=pruner)
-    for row, reports in known:
-        trial = study.ask()
-        _report(trial, reports)
-        if row.state == "complete":
-            study.tell(trial, row.score)
-    return study
+class Halving:
+    """Successive halving: what came to each rung, trial after trial.
 
+    Args:
+        first: Step of the first rung; each further one is at `REDUCTION` times as many.
+    """
 
-def _report(trial: optuna.Trial, reports: Reports) -> bool:
-    """Report, and what the pruner says at the last of it; with it, it notes which rungs the trial has come to."""
-    verdict = False
-    for step, value in reports:
-        trial.report(value, step)
-        verdict = trial.should_prune()
-    return verdict
+    def __init__(self, first: int) -> None:
+        self.first = first
+        # Of each rung the values that came to it, in their order.
+        self.rungs: list[list[float]] = []
+
+    def falls_behind(self, reports: Reports) -> bool:
+        """Take a trial's reports; whether at the last of them it is behind the best part of those that came before."""
+        rung, behind = 0, False
+        for step, value in reports:
+            behind = False
+            while not behind and step >= self.first * REDUCTION**rung:
+                if rung == len(self.rungs):
+                    self.rungs.append([])
+                there = self.rungs[rung]
+                bisect.insort(there, value)
+                behind = value < there[-max(1, len(there) // REDUCTION)]
+                rung += 1
+        return behind
 
 
 def _finite(row: TrialRow) -> Reports:

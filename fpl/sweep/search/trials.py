@@ -19,7 +19,7 @@ from fpl.errors import FplError
 from fpl.store.trials import TrialRow, read_trials, validations, write_trial
 from fpl.sweep.job import Job, JobResult
 from fpl.sweep.search.budget import Budget, Spent
-from fpl.sweep.search.sampling import ATTEMPTS, BLIND_ATTEMPTS, propose
+from fpl.sweep.search.sampling import ATTEMPTS, BLIND_ATTEMPTS, Proposals
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ class Book:
             if row.state == "failed" and retry_failed:
                 row.state, row.reason = "running", ""
         self.running: dict[int, _Running] = {}
+        self._proposals = Proposals(study)
         self.began = time.monotonic()
         self._ended: float | None = None
         tried = [row.params for row in self.rows]
@@ -181,7 +182,7 @@ class Book:
         number = self.next_number
         if self._points:
             point = self._points.popleft()
-            params, origin = propose(self.study, self.rows, number, point.params), point.cell
+            params, origin = self._proposals.propose(self.rows, number, point.params), point.cell
             if params != point.params:
                 raise FplError(f"asked for {point.params}, Optuna gave {params}", where=self.study.search.name)
         elif self.study.head.sampler == "grid" or (new := self._untried(number)) is None:
@@ -197,7 +198,7 @@ class Book:
         """What the sampler proposes and no trial has been: another would be the same runs and the same score."""
         known = list(self.rows)
         for attempt in range(ATTEMPTS + BLIND_ATTEMPTS):
-            params = propose(self.study, known, number, attempt=attempt)
+            params = self._proposals.propose(known, number, attempt=attempt)
             twin = next((row for row in self.rows if row.params == params), None)
             if twin is None:
                 return params
