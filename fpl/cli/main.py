@@ -111,6 +111,7 @@ class TrainOptions(LoopOptions):
         int, typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never.")
     ] = DIAGNOSE_EVERY
     examples: Annotated[int, typer.Option(min=0, help="Images of which pictures are kept.")] = 0
+    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files below OUT.")] = False
 
 
 @app.command()
@@ -124,7 +125,6 @@ def train(
     folders: Folders,
     device: Device = "auto",
     options: TrainOptions,
-    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files below OUT.")] = False,
 ) -> None:
     """Train one run; the same command continues it after a kill, and answers at once when it is done."""
     from fpl.config.compose import load_config, without_effect
@@ -140,7 +140,7 @@ def train(
 
     places = folders.places(out, [])
     with interruptible("the same command continues from the last checkpoint"):
-        done = run_local(run, places, device=device, options=options, tensorboard=tensorboard)
+        done = run_local(run, places, device=device, options=options)
     if MAIN:
         compact_store(out)
         print_run(out, done.stem)

@@ -184,6 +184,32 @@ class RunLaunch(Launch):
 
     loader_workers: Annotated[int | None, typer.Option(min=0, help="Processes that read images.")] = None
     checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None
+    tensorboard: Annotated[
+        bool | None, typer.Option("--tensorboard", help="Write TensorBoard files of all runs below OUT/tensorboard.")
+    ] = None
+    callbacks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--callback", help="package.module:NAME of a callback of Ray Tune, such as Ray's for W&B and MLflow."
+        ),
+    ] = None
+
+    def over(self, scale: ScaleFile, *, local: bool = False, **changes: Any) -> Execution:
+        """The same; and what shows the runs can be used here.
+
+        Raises:
+            FplError: TensorBoard is not installed, or a callback cannot be made.
+        """
+        execution = super().over(scale, local=local, **changes)
+        if execution.tensorboard:
+            from fpl.sweep.event_log import summary_writer
+
+            summary_writer()
+        if execution.callbacks:
+            from fpl.sweep.launch.callbacks import make_callbacks
+
+            make_callbacks(execution.callbacks)
+        return execution
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,8 @@ def reproduce(
     execution = launch.over(campaign.scale, local=local, address=address, diagnose_every=diagnose_every)
     compact_store(places.out)
     plan = _plan(campaign, places, execution)
+    if execution.tensorboard:
+        say(f"the runs while they train: tensorboard --logdir {places.events}")
     with interruptible("nothing is lost: the same command continues"):
         if noise:
             account = _noise(plan, places, execution, repeats)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -32,9 +32,10 @@ class Execution(LoopOptions):
             work beside the other runs, on the same cores, instead of after them.
         concurrency: Runs at once; None: as many as fit.
         max_failures: How often a run whose process died is taken up again.
+        callbacks: `package.module:NAME` of what Ray Tune tells the driver's news too.
 
     Raises:
-        FplError: Workers, CPUs or GPUs with which no run could be launched.
+        FplError: Workers, CPUs or GPUs with which no run could be launched, or callbacks without Ray.
     """
 
     local: bool = False
@@ -47,6 +48,7 @@ class Execution(LoopOptions):
     gang_cpus_per_worker: float | None = None
     concurrency: int | None = None
     max_failures: int = 2
+    callbacks: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         some = self.cpus_per_worker > 0 or (self.cpus_per_worker == 0 and (self.local or self.launcher != "inline"))
@@ -58,6 +60,8 @@ class Execution(LoopOptions):
                 where="--launcher inline",
                 hint="use the launcher gang or train",
             )
+        if self.local and self.callbacks:
+            raise FplError("it is Ray Tune that calls callbacks", where="--callback", hint="leave out --local")
         if self.workers > 1 and self.gpus_per_worker % 1:
             raise FplError(
                 f"{self.gpus_per_worker:g} GPUs for each of {self.workers} workers",

@@ -31,7 +31,7 @@ Status = Literal["done", "failed", "stopped"]
 LOCK_PATIENCE = 30.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Job:
     """A run to be carried out somewhere. Picklable.
 
@@ -48,6 +48,10 @@ class Job:
     places: Places
     execution: Execution
     device: str = "auto"
+
+    def __repr__(self) -> str:
+        # Trackers show it beside a trial's parameters.
+        return f"Job({self.run_id})"
 
     @classmethod
     def of(cls, config: RunConfig, places: Places, execution: Execution, device: str = "auto") -> Job:

@@ -24,6 +24,7 @@ from fpl.files import locked
 from fpl.store.done import is_done, put_aside
 from fpl.store.write import run_path
 from fpl.sweep.device import check_loss, check_memory, peak_bytes
+from fpl.sweep.event_log import event_log
 from fpl.sweep.outcome import write_outcome
 from fpl.sweep.places import Places
 from fpl.sweep.plan.costs import Costs
@@ -92,7 +93,6 @@ def run_local(
     *,
     device: str = "auto",
     options: LoopOptions = DEFAULTS,
-    tensorboard: bool = False,
     say: Callable[[str], None] = print,
     stream: TextIO | None = None,
     on_report: Report | None = None,
@@ -108,7 +108,6 @@ def run_local(
         places: Folders.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         options: How the loop is carried out.
-        tensorboard: Also write event files under `out/tensorboard/RUN_ID`.
         say: Takes lines for the user, on rank 0.
         stream: Where the progress goes; None is stderr.
         on_report: Takes (step, metrics) on rank 0 at every validation and checkpoint, and decides how it goes on.
@@ -148,8 +147,7 @@ def run_local(
                 for warning in prepared.warnings:
                     say(f"warning: {warning}")
                 say(f"{prepared.run_id}: {_headline(prepared, workers, where)}")
-                events = places.out / "tensorboard" / prepared.run_id
-                with _tensorboard(events, tensorboard and workers.rank == 0) as log:
+                with event_log(places.events / prepared.run_id, options.tensorboard and workers.rank == 0) as log:
                     context = LocalContext(workers, where, folder, on_report)
                     outcome = _with_memory(
                         lambda: _train(prepared, context, options, places.weights_dir, stream or sys.stderr, log)
@@ -243,32 +241,6 @@ def _lock(folder: CheckpointFolder, workers: Workers, patience: float) -> Iterat
         raise BusyError(
             "another process is training this run", where=str(folder.folder), hint="wait for it, or give another --out"
         ) from None
-
-
-@contextlib.contextmanager
-def _tensorboard(folder: Path, wanted: bool) -> Iterator[OnMetrics]:
-    if not wanted:
-        yield lambda step, metrics: None
-        return
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise FplError(
-            "TensorBoard is not installed",
-            where="--tensorboard",
-            hint="pip install 'fuzzy-positive-learning[tensorboard]'",
-        ) from None
-    with contextlib.ExitStack() as opened:
-        writers: list[SummaryWriter] = []
-
-        def log(step: int, metrics: dict[str, float]) -> None:
-            if not writers:
-                # Steps that a killed process logged and that are now taken again would be shown twice.
-                writers.append(opened.enter_context(SummaryWriter(folder, purge_step=step + 1)))
-            for name, value in metrics.items():
-                writers[0].add_scalar(name, value, step)
-
-        yield log
 
 
 def _headline(prepared: Prepared, workers: Workers, device: torch.device) -> str:

@@ -28,6 +28,11 @@ class Places:
         weights = self.weights_dir.resolve() if self.weights_dir else None
         return Places(self.out.resolve(), self.data_root.resolve(), self.splits_root.resolve(), weights)
 
+    @property
+    def events(self) -> Path:
+        """TensorBoard files, a folder for each run."""
+        return self.out / "tensorboard"
+
     def checkpoints(self, identity: str) -> Path:
         """Folder of one run's checkpoints."""
         return self.out / "checkpoints" / identity

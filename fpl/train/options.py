@@ -19,6 +19,7 @@ class LoopOptions:
         diagnose_every: Steps between two diagnostics of the pixel loss, for which the labels of the unlabeled images of
             that step are read, and no others; 0 for none, and then no label of an unlabeled image is ever read.
         examples: Unlabeled and validation images of which pictures are kept.
+        tensorboard: Whether event files for TensorBoard are written too.
     """
 
     threads: int = 1
@@ -27,3 +28,4 @@ class LoopOptions:
     log_every: int = 10
     diagnose_every: int = DIAGNOSE_EVERY
     examples: int = 0
+    tensorboard: bool = False

@@ -18,7 +18,8 @@ from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.losses import kernels
-from fpl.sweep import job, local
+from fpl.sweep import job
+from fpl.sweep.event_log import event_log
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, run_job
 from fpl.sweep.places import Places
@@ -340,7 +341,7 @@ def test_a_run_that_is_continued_shows_no_step_twice(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for first, last in ((0, 5), (2, 6)):  # killed at step 5, continued from the checkpoint of step 2
-        with local._tensorboard(tmp_path, True) as log:
+        with event_log(tmp_path, True) as log:
             log(first, {})
             for step in range(first + 1, last + 1):
                 log(step, {"loss": float(10 * first + step)})

@@ -27,6 +27,7 @@ from fpl.errors import FplError
 from fpl.sweep.cluster import Cluster, absolute
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, Watcher
+from fpl.sweep.launch.callbacks import make_callbacks
 from fpl.sweep.launch.gang import GangTrial
 from fpl.sweep.launch.inline import InlineTrial
 from fpl.sweep.launch.train import TrainTrial
@@ -92,8 +93,10 @@ def run_on_ray(
         while left := [job for job in jobs if job.run_id not in events.results]:
             known = events.progress
             events.jobs = left
-            space = {"param_space": {"index": tune.grid_search(list(range(len(left))))}}
-            _fit(events, folder, len(left), scheduler, space)
+            space = {"index": tune.grid_search(list(range(len(left))))}
+            if execution.callbacks:
+                space["settings"] = tune.sample_from(lambda config, jobs=left: jobs[config["index"]].config)
+            _fit(events, folder, len(left), scheduler, {"param_space": space})
             events.give_up()
             if known == events.progress:
                 raise FplError(f"Ray Tune ended without {len(left)} of {len(jobs)} runs", where=str(folder))
@@ -247,6 +250,8 @@ def _fit(
         # The workers hold the CPUs; a trial that held even a part of one could keep them from starting. It has to hold
         # something: a byte of memory.
         bundle = {"memory": 1}
+    # What others call a trial: what a searcher does, or its run.
+    names = [job.run_id for job in events.jobs]
     held = tune.PlacementGroupFactory([{name: number for name, number in bundle.items() if number}])
     tuner = tune.Tuner(
         tune.with_resources(trial, held),
@@ -257,13 +262,13 @@ def _fit(
             max_concurrent_trials=min(room, count, execution.concurrency or room),
             # A process that has used a GPU is not handed on: an error there may have broken it for good.
             reuse_actors=execution.launcher != "inline" or not execution.gpus_per_worker,
-            trial_name_creator=lambda trial: f"run_{trial.trial_id}",
+            trial_name_creator=lambda trial: trial.config.get("name") or names[trial.config["index"]],
             trial_dirname_creator=lambda trial: str(trial.trial_id),
         ),
         run_config=tune.RunConfig(
             name=f"tune-{time.time_ns()}",
             storage_path=str(folder),
-            callbacks=[events],
+            callbacks=[events, *make_callbacks(execution.callbacks)],
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=execution.max_failures),
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),

@@ -26,7 +26,7 @@ class StudySearch(Searcher):  # type: ignore[misc]
         self._numbers: dict[str, int] = {}
 
     def suggest(self, trial_id: str) -> Any:
-        """Configuration of a trial: its number and jobs; None while it has to wait, FINISHED if there is none."""
+        """Configuration of a trial: number, jobs, name, parameters; None while it has to wait, FINISHED without one."""
         try:
             proposal = self.book.next()
         except StopIteration:
@@ -34,7 +34,14 @@ class StudySearch(Searcher):  # type: ignore[misc]
         if proposal is None:
             return None
         self._numbers[trial_id] = proposal.row.number
-        return {"trial": proposal.row.number, "jobs": proposal.jobs}
+        row = proposal.row
+        # The last two are for callbacks of others.
+        return {
+            "trial": row.number,
+            "jobs": proposal.jobs,
+            "name": f"{row.study}-{row.number}",
+            "settings": row.params,
+        }
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """The trial has no process any more; what it reported `EarlyStopping` has taken into the book."""

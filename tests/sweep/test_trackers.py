@@ -1,0 +1,47 @@
+"""What shows runs while they train is looked at before they do."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from ray import tune
+
+from fpl.cli.options import EXPERIMENTS, RunLaunch
+from fpl.config.campaign import scale_file
+from fpl.errors import FplError, ShortageError
+from fpl.sweep.launch.callbacks import make_callbacks
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("trackers", "'trackers' names nothing"),
+        (":Tracker", "':Tracker' names nothing"),
+        ("no_such_trackers:Tracker", "no_such_trackers cannot be imported: No module named 'no_such_trackers'"),
+        ("fpl.text:Tracker", "fpl.text has no class or function Tracker"),
+        ("fpl.text:REPLACEMENT", "fpl.text has no class or function REPLACEMENT"),
+        ("fpl.text:duration", r"duration\(\) fails: duration\(\) missing 1 required positional argument"),
+        ("fpl.text:timestamp", r"timestamp\(\) gives a str"),
+    ],
+)
+def test_what_makes_no_callback_is_refused_by_the_command(name: str, what: str) -> None:
+    with pytest.raises(FplError, match=what) as caught:
+        RunLaunch(callbacks=[name]).over(scale_file(EXPERIMENTS, "mini"))
+    assert caught.value.where.startswith("--callback") and caught.value.hint
+
+
+def test_callbacks_are_made_anew_and_need_ray() -> None:
+    names = RunLaunch(callbacks=["ray.tune:Callback"]).over(scale_file(EXPERIMENTS, "mini")).callbacks
+    (first,), (second,) = make_callbacks(names), make_callbacks(names)
+    assert isinstance(first, tune.Callback) and first is not second
+    with pytest.raises(FplError, match="it is Ray Tune that calls callbacks"):
+        RunLaunch(callbacks=["ray.tune:Callback"]).over(scale_file(EXPERIMENTS, "mini"), local=True)
+
+
+def test_without_tensorboard_nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    # A shortage: a machine of a cluster that lacks it leaves the run to be continued.
+    with pytest.raises(ShortageError, match="TensorBoard is not installed"):
+        RunLaunch(tensorboard=True).over(scale_file(EXPERIMENTS, "mini"))
+    assert not RunLaunch().over(scale_file(EXPERIMENTS, "mini")).tensorboard
