@@ -46,6 +46,10 @@ def search(
     trial_splits: SearchSplits = None,
     out: Store = None,
     publish: Publish = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="At the end, all trials as a journal of Optuna, for optuna-dashboard.", show_default="none"),
+    ] = None,
     folders: Folders,
     address: Address = None,
     launch: RunLaunch,
@@ -58,15 +62,23 @@ def search(
 
     from fpl.config.campaign import scale_file
 
+    if export is not None:
+        from fpl.store.journal import check_journal
+
+        check_journal(export)
     studies = searching.studies(experiments, name, scale, overrides or [], seeds=seeds, splits=trial_splits)
     out = out or Path("runs") / studies[0].scale
     places = folders.places(out, [study.base for study in studies]).resolved
     execution = launch.over(scale_file(experiments, scale), address=address)
     compact_store(places.out)
     plan = _plan(studies, places, execution, searching.budget)
+    if execution.tensorboard:
+        say(f"the runs while they train: tensorboard --logdir {places.events}")
     with interruptible("nothing is lost: the same command continues"):
         books = _carry_out(plan, places, execution, retry_failed)
     _show(studies[0].search.name, books, out, publish, experiments, scale)
+    if export is not None:
+        _export(books, out, export)
     # A trial that failed is a result like any other; a search without one that did not, or not at its end, is none.
     if not all(map(_ended_well, books)):
         raise typer.Exit(1)
@@ -104,6 +116,16 @@ def _carry_out(plan: SearchPlan, places: Places, execution: Execution, retry_fai
     ]
     make_inputs(configs, places, say)
     return run_search(plan.studies, places, execution, retry_failed=retry_failed, say=say)
+
+
+def _export(books: list[Book], out: Path, export: Path) -> None:
+    """Write the studies with all their trials as one journal of Optuna."""
+    from fpl.store.journal import write_journal
+    from fpl.store.read import Results
+
+    results, names = Results(out), [book.study.identity for book in books]
+    write_journal(export, {name: results.study(name) for name in names})
+    print(f"all trials as Optuna has them: optuna-dashboard {export}")
 
 
 def _show(name: str, books: list[Book], out: Path, publish: Path | None, experiments: Path, scale: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from fpl.store.read import Results
 from fpl.store.trials import TrialRow, read_trials
@@ -93,11 +97,14 @@ def test_a_killed_search_is_continued_without_repeating_what_is_done(
 
 
 def test_a_holdout_search_on_ray_train_ends_with_a_number_that_nothing_was_chosen_by(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    journal, tracked = tmp_path / "journal.log", tmp_path / "tracked.jsonl"
+    monkeypatch.setenv("TRACKED", str(tracked))
+    shown = ["--tensorboard", "--callback", "tests.sweep.tracker:Tracker", "--export", str(journal)]
     head = 'protocol = "holdout"\nholdout = 3\nseeds = 2\nstop = "median"'
     write_experiments(tmp_path, steps=4, head=head)
-    process = start("--budget", "2trials", "--launcher", "gang", "--workers", "2")
+    process = start("--budget", "2trials", "--launcher", "gang", "--workers", "2", *shown)
     printed = process.communicate()[0]
     assert process.returncode == 0, printed
     *trials, final = rows_in(tmp_path / "out")
@@ -111,3 +118,17 @@ def test_a_holdout_search_on_ray_train_ends_with_a_number_that_nothing_was_chose
     assert set(runs.loc[trials[0].run_ids, "validation_images"]) == {1}
     # The best step of a run is chosen by the images of validation: the final number is of the last step.
     assert final.score == pytest.approx(runs.loc[final.run_ids, "miou_whole_last"].mean())
+    # All runs in one folder, each written by one of its two workers.
+    written = [path.parent.name for path in (tmp_path / "out/tensorboard").rglob("events*")]
+    assert sorted(written) == sorted(runs.index)
+    said = [json.loads(line) for line in tracked.read_text().splitlines()]
+    began = {line["began"]: line["settings"] for line in said if "began" in line}
+    names = [f"{row.study}-{row.number}" for row in trials]
+    assert set(began) == {*names, *final.run_ids}
+    assert [began[name] for name in names] == [row.params for row in trials]
+    settings = began[final.run_ids[1]]
+    assert (settings["seed"], settings["loss"]["strategy"]) == (1, final.params["loss.strategy"])
+    assert {line["run"] for line in said if line.get("miou") is not None} >= set(runs.index)
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    exported = optuna.load_study(study_name=final.study, storage=storage).trials
+    assert [trial.value for trial in exported] == [row.score for row in trials]
