@@ -34,7 +34,7 @@ def first_rung(study: Study) -> int:
 def is_hopeless(study: Study, rows: Sequence[TrialRow], row: TrialRow) -> bool:
     """Whether the study's rule gives a trial up at its last report.
 
-    Both rules decide what Optuna's pruners do, which take seconds for it where there are two thousand trials.
+    Both rules decide what Optuna's pruners do, which would be asked again about every report of all other trials.
 
     `asha` (`SuccessiveHalvingPruner`): it has come to a rung, which is the first report at or after `first_rung`,
     twice, four times ... as many steps, and is not among the best half of all that have come there.

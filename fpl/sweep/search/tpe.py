@@ -1,4 +1,4 @@
-"""Optuna's TPE for a space with conditions, at two thousand trials: the same proposals to the bit, in half the time.
+"""Optuna's TPE for a space with conditions and thousands of trials: the same proposals to the bit, with less work.
 
 `TPESampler(group=True)` samples each group of parameters that occur together by itself. For each of them it divides all
 trials anew into good and others, and it looks for the groups in all trials. Here both are done once for a trial.
