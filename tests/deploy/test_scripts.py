@@ -1,131 +1,18 @@
-"""The deployment files: parsed, compared with the types they are of, and run with stand-ins."""
+"""The scripts for Slurm and `ray job submit`: run with stand-ins for the programs that they call."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
-from fpl.cli.reproduce import reproduce
+from tests.deploy.commands import DEPLOY, check_command
 
-yaml = pytest.importorskip("yaml")
-
-DEPLOY = Path(__file__).parents[1] / "deploy"
 SCRIPTS = ("slurm.sbatch", "ray-job-submit.sh")
-
-# Keys of KubeRay's ray.io/v1 types (release 1.6) that may stand at these places.
-RAY_JOB = {
-    "activeDeadlineSeconds", "backoffLimit", "clusterSelector", "entrypoint", "entrypointNumCpus", "entrypointNumGpus",
-    "entrypointResources", "jobId", "metadata", "rayClusterSpec", "runtimeEnvYAML", "shutdownAfterJobFinishes",
-    "submissionMode", "submitterConfig", "submitterPodTemplate", "suspend", "ttlSecondsAfterFinished",
-}  # fmt: skip
-RAY_CLUSTER = {
-    "authOptions", "autoscalerOptions", "enableInTreeAutoscaling", "gcsFaultToleranceOptions", "headGroupSpec",
-    "headServiceAnnotations", "managedBy", "rayVersion", "suspend", "workerGroupSpecs",
-}  # fmt: skip
-HEAD_GROUP = {"enableIngress", "headService", "labels", "rayStartParams", "resources", "serviceType", "template"}
-WORKER_GROUP = {
-    "groupName", "idleTimeoutSeconds", "labels", "maxReplicas", "minReplicas", "numOfHosts", "rayStartParams",
-    "replicas", "resources", "scaleStrategy", "suspend", "template",
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def job() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((DEPLOY / "kuberay-rayjob.yaml").read_text())
-    return loaded
-
-
-def templates(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    cluster = job["spec"]["rayClusterSpec"]
-    yield job["spec"]["submitterPodTemplate"]
-    yield cluster["headGroupSpec"]["template"]
-    yield from (group["template"] for group in cluster["workerGroupSpecs"])
-
-
-def options_of_reproduce() -> set[str]:
-    app = typer.Typer()
-    app.command()(reproduce)
-    return {text for parameter in typer.main.get_command(app).params for text in parameter.opts}
-
-
-def check_command(words: list[str]) -> None:
-    """A call of `fpl reproduce`: known options only, and those that a cluster needs."""
-    given = {word for word in words if word.startswith("--")}
-    assert given <= options_of_reproduce()
-    assert {"--scale", "--out", "--data-root", "--weights", "--address", "--seeds"} <= given
-    assert words[words.index("--address") + 1] == "auto" and words[words.index("--scale") + 1] == "paper"
-
-
-# --- KubeRay --------------------------------------------------------------------------------------------------------
-
-
-def test_keys_are_those_of_the_types(job: dict[str, Any]) -> None:
-    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    spec, cluster = job["spec"], job["spec"]["rayClusterSpec"]
-    assert set(spec) <= RAY_JOB and set(cluster) <= RAY_CLUSTER
-    assert set(cluster["headGroupSpec"]) <= HEAD_GROUP
-    assert all(set(group) <= WORKER_GROUP for group in cluster["workerGroupSpecs"])
-    assert spec["submissionMode"] in ("K8sJobMode", "HTTPMode", "SidecarMode", "InteractiveMode")
-    assert spec["backoffLimit"] >= 1 and spec["shutdownAfterJobFinishes"] is True
-    parameters = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
-    # The operator accepts texts alone.
-    assert all(isinstance(value, str) for part in parameters for value in part["rayStartParams"].values())
-    assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
-
-
-def test_every_container_says_how_it_authenticates(job: dict[str, Any]) -> None:
-    containers = [container for template in templates(job) for container in template["spec"]["containers"]]
-    assert len(containers) == 3
-    options = job["spec"]["rayClusterSpec"]["authOptions"]
-    for container in containers:
-        variables = {entry["name"]: entry for entry in container["env"]}
-        assert variables["RAY_AUTH_MODE"]["value"] == options["mode"] == "token"
-        secret = variables["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]
-        # The operator reads the token under this key.
-        assert secret == {"name": options["secretName"], "key": "auth_token"}
-
-
-def test_head_and_workers_share_the_volume_and_the_image_is_the_users(job: dict[str, Any]) -> None:
-    cluster = job["spec"]["rayClusterSpec"]
-    for template in (cluster["headGroupSpec"]["template"], cluster["workerGroupSpecs"][0]["template"]):
-        (container,) = template["spec"]["containers"]
-        mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-        volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
-        assert set(mounted) == set(volumes) and mounted["shared"] == "/shared"
-        assert "persistentVolumeClaim" in volumes["shared"]
-    images = {container["image"] for template in templates(job) for container in template["spec"]["containers"]}
-    assert images == {"FPL_IMAGE"}
-
-
-def test_workers_hold_whole_runs(job: dict[str, Any]) -> None:
-    from fpl.config.layers import read_scale
-
-    launch = read_scale(DEPLOY.parent / "experiments" / "scale" / "paper.toml").launch
-    (group,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
-    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
-    gpus = group["replicas"] * int(limits["nvidia.com/gpu"])
-    assert gpus % (launch["workers"] * launch["gpus_per_worker"]) == 0
-    assert group["minReplicas"] == group["replicas"] == group["maxReplicas"]
-
-
-def test_entrypoint_is_the_one_command(job: dict[str, Any]) -> None:
-    words = job["spec"]["entrypoint"].split()
-    assert words[:2] == ["fpl", "reproduce"]
-    check_command(words)
-    # The operator puts it into a shell command as it is.
-    assert not re.search(r"[;&|<>$`'\"(){}*?\\]", job["spec"]["entrypoint"])
-    paths = [word for word in words if "/" in word]
-    assert len(paths) == 6 and all(path.startswith(("/shared/", "/fpl/")) for path in paths)
-
-
-# --- scripts --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -244,8 +131,6 @@ def test_submission_needs_a_token_or_the_word_that_there_is_none(stand_ins: Path
 
 
 def test_submission_uploads_the_checkout_and_runs_the_command(stand_ins: Path) -> None:
-    import json
-
     variables = {**FOLDERS, "RAY_ADDRESS": "http://head:8265", "RAY_AUTH_TOKEN": "secret", "FPL_SEEDS": "3"}
     done = run_script("ray-job-submit.sh", stand_ins, "table2", CODE="1", **variables)
     assert done.returncode == 1
