@@ -7,7 +7,7 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -20,6 +20,9 @@ from fpl.sweep.prepare import prepare
 from fpl.train.checkpoint import load
 
 Hook = Callable[[str, int], None]
+# As the kernel writes it: the state of a socket that is listened on; 127.0.0.1, plain and in IPv6.
+LISTENING = "0A"
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 
 
 def job_of(config: RunConfig, places: Places, *, seed: int = 0, steps: int = 6, lr: float = 0.05) -> Job:
@@ -83,6 +86,23 @@ def descendants(pid: int) -> dict[int, str]:
     todo = {pid}
     while todo := {number for number, parent in parents.items() if parent in todo}:
         found |= {number: names[number] for number in todo}
+    return found
+
+
+def listened_on(pids: Iterable[int]) -> set[str]:
+    """Addresses, as the kernel writes them, on which any of the processes listens; one that has ended is no error."""
+    sockets = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    sockets.add(str(entry.readlink()))
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTENING and f"socket:[{fields[9]}]" in sockets:
+                found.add(fields[1].partition(":")[0])
     return found
 
 

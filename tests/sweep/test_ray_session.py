@@ -20,7 +20,7 @@ import pytest
 from fpl.errors import FplError
 from fpl.sweep import session
 from tests.signals import popen
-from tests.sweep.ray_support import descendants, kill, wait_until
+from tests.sweep.ray_support import LOOPBACK, descendants, kill, listened_on, wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -40,7 +40,6 @@ except FplError as error:
     print(error.message)
     sys.exit(error.exit_code)
 """
-LISTENING = "0A"
 
 
 @pytest.fixture
@@ -71,24 +70,6 @@ def named(pid: int, name: str) -> int:
     return next(child for child, command in descendants(pid).items() if name in command.split(" ")[0])
 
 
-def listened_on(pids: set[int]) -> set[str]:
-    """Addresses, as the kernel writes them, on which any of the processes listens."""
-    sockets = set()
-    for pid in pids:
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                sockets.add(str(entry.readlink()))
-            except OSError:
-                continue
-    found = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == LISTENING and f"socket:[{fields[9]}]" in sockets:
-                found.add(fields[1].partition(":")[0])
-    return found
-
-
 @pytest.mark.parametrize("name", ["raylet", "gcs_server"])
 def test_the_death_of_rays_own_process_ends_the_session_in_words(
     driver: Callable[[], tuple[subprocess.Popen[str], Path]], name: str
@@ -111,8 +92,7 @@ def test_only_this_user_on_this_machine_reaches_it_and_sigterm_ends_it_like_ctrl
     assert folder.parent.stat().st_uid == os.getuid()
     children = descendants(process.pid)
     addresses = listened_on({*children, process.pid})
-    # 127.0.0.1, plain and as IPv6 writes it.
-    assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert addresses and addresses <= LOOPBACK
     process.send_signal(signal.SIGTERM)
     printed = process.communicate()[0]
     assert (process.returncode, printed) == (130, "stopped\n  -> go on\n")
