@@ -24,6 +24,7 @@ from fpl.errors import shortage
 from fpl.sweep.cluster import first_line
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, reason_of, run_job
+from fpl.sweep.launch.rendezvous import OwnAddressConfig
 from fpl.sweep.local import LostWorkerError
 from fpl.train.runtime import Verdict
 
@@ -56,7 +57,7 @@ class Group:
                 use_gpu=execution.gpus_per_worker > 0,
                 resources_per_worker=execution.held,
             ),
-            torch_config=ray.train.torch.TorchConfig(backend="nccl" if execution.gpus_per_worker else "gloo"),
+            torch_config=OwnAddressConfig(backend="nccl" if execution.gpus_per_worker else "gloo"),
             run_config=ray.train.RunConfig(
                 # Never an old name: Ray Train would take up what it finds under it.
                 name=f"group-{secrets.token_hex(6)}",
