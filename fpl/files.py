@@ -1,5 +1,6 @@
 """Writing files so that a kill at any moment leaves the old content or the new, never half of it.
 
+What lies in the mirror of a folder on object storage (`fpl.mirror`) is written, moved and removed there first.
 Every error of the file system that is met here becomes an `FplError` with the file and a remedy.
 """
 
@@ -18,6 +19,7 @@ from typing import Any, BinaryIO
 import filelock
 
 from fpl.errors import file_error
+from fpl.mirror import mirror_of
 
 # What file systems without such a call (CIFS, shared folders of virtual machines, some FUSE) answer to it.
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -55,6 +57,8 @@ def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object], sync
         temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
         try:
             _write(temporary, content, sync)
+            if (mirror := mirror_of(path)) is not None:
+                mirror.put(temporary, path)
             os.replace(temporary, path)  # noqa: PTH105 - what may fail goes through one module
         except BaseException:
             with contextlib.suppress(OSError):  # the first error is the one to tell
@@ -64,6 +68,28 @@ def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object], sync
             sync_folder(path.parent)
     except OSError as error:
         raise file_error(error, path) from error
+
+
+def remove(path: Path) -> None:
+    """Remove a file if it is there."""
+    if (mirror := mirror_of(path)) is not None:
+        mirror.delete(path)
+    path.unlink(missing_ok=True)
+
+
+def move(path: Path, target: Path) -> None:
+    """Give a file another name in the same folder; a file of that name is replaced."""
+    if (mirror := mirror_of(path)) is not None:
+        mirror.put(path, target)
+    path.replace(target)
+    if mirror is not None:
+        mirror.delete(path)
+
+
+def keep(path: Path) -> None:
+    """Of a file that was not written by `write_atomic`, such as a log: send what it holds where its mirror has it."""
+    if (mirror := mirror_of(path)) is not None and path.is_file():
+        mirror.put(path, path)
 
 
 def remove_left_overs(folder: Path) -> None:

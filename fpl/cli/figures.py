@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fpl.cli.options import EXPERIMENTS, Experiments, RowsShown, Scale, Seeds
+from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, RowsShown, Scale, Seeds
 from fpl.errors import FplError
 
 
@@ -16,9 +16,11 @@ def figures(
         list[str] | None, typer.Argument(help="Figures that are drawn: figure_4, ...", show_default="all figures")
     ] = None,
     scale: Scale = "mini",
-    results: Annotated[Path | None, typer.Option(help="Folder of the results.", show_default="results/SCALE")] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results.", show_default="results/SCALE", **A_STORE)
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the figures.", show_default="figures in the results")
+        Path | None, typer.Option(help="Folder of the figures.", show_default="figures in the results", **A_STORE)
     ] = None,
     seeds: Seeds = None,
     rows: RowsShown = None,

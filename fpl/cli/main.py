@@ -15,7 +15,7 @@ import fpl
 from fpl.cli.data import DATA, DataRoot, data_app, interruptible
 from fpl.cli.figures import figures
 from fpl.cli.groups import grouped
-from fpl.cli.options import Folders
+from fpl.cli.options import A_STORE, Folders, refuse_urls
 from fpl.cli.plan import plan
 from fpl.cli.rehearse import rehearse
 from fpl.cli.report import report
@@ -50,8 +50,10 @@ app.command()(figures)
 app.command()(report)
 app.command()(search)
 
-Out = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
-Found = Annotated[Path | None, typer.Option("--out", help="Folder of results and checkpoints.", show_default=STORES)]
+Out = Annotated[Path, typer.Option(help="Folder of results and checkpoints.", **A_STORE)]
+Found = Annotated[
+    Path | None, typer.Option("--out", help="Folder of results and checkpoints.", show_default=STORES, **A_STORE)
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of torch.", show_default="all cores")]
 Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: best (on validation) or last.")]
@@ -67,6 +69,7 @@ def main() -> None:
         # Where it is not UTF-8, a sign that it does not have is a question mark.
         sys.stdout.reconfigure(errors="replace")
     try:
+        refuse_urls(sys.argv[1:])
         app()
     except FplError as error:
         _end(error)

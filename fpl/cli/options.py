@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +15,8 @@ from fpl.cli.data import DATA, SPLITS, DataRoot, Splits
 from fpl.cli.groups import LAST
 from fpl.config.defaults import MOST_THREADS, Rows
 from fpl.config.shipped import experiments_folder
+from fpl.errors import FplError
+from fpl.mirror import SCRATCH_VARIABLE, mirror_of, url_of
 
 if TYPE_CHECKING:
     from fpl.config.campaign import Campaign
@@ -40,15 +44,68 @@ ROWS_HELP = "paper: the rows that the paper measured; all: the suite's own too, 
 RowsShown = Annotated[
     Rows | None, typer.Option(help=ROWS_HELP, show_default="the paper's, and others that have results")
 ]
+
+
+# Options that name a store, and commands whose option of such a name does not.
+OF_STORES = ("--out", "--publish", "--results")
+NO_STORE = ("rehearse",)
+
+
+def store_folder(given: str | Path) -> Path:
+    """The folder of a store that an option names; of one on object storage its mirror here, brought up to date."""
+    from fpl.store.remote import open_store
+
+    return open_store(given)
+
+
+def refuse_urls(arguments: Sequence[str]) -> None:
+    """Before anything begins: only stores can be on object storage.
+
+    Raises:
+        FplError: Another argument is a URL of one.
+    """
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    for before, argument in pairwise(["", *arguments]):
+        option, _, value = argument.partition("=") if argument.startswith("--") else (before, "", argument)
+        if url_of(value) and (option not in OF_STORES or command in NO_STORE):
+            raise FplError(
+                f"{value} is on object storage, which only stores can be",
+                where=option or command,
+                hint=f"name a folder; a URL goes with {', '.join(OF_STORES)} of commands that read or write results",
+            )
+
+
+def set_scratch(folder: Path | None) -> None:
+    """Tell this process, and those that it starts, where mirrors of object storage lie."""
+    if folder is not None:
+        os.environ[SCRATCH_VARIABLE] = str(folder.absolute())
+
+
+# What a store may be: the parser opens it.
+A_STORE: dict[str, Any] = {"parser": store_folder, "metavar": "<path or s3://...>"}
 Store = Annotated[
     Path | None,
-    typer.Option(help="Store: runs, checkpoints, logs, tables, page and figures.", show_default="runs/SCALE"),
+    typer.Option(
+        help="Store: runs, checkpoints, logs, tables, page and figures.", show_default="runs/SCALE", **A_STORE
+    ),
 ]
 Publish = Annotated[
     Path | None,
     typer.Option(
         help="Also put results, tables, figures and page there (results/mini): what is equal stays as it is.",
         show_default="nowhere",
+        **A_STORE,
+    ),
+]
+Scratch = Annotated[
+    Path | None,
+    typer.Option(
+        envvar=SCRATCH_VARIABLE,
+        # Before any store is opened.
+        is_eager=True,
+        callback=set_scratch,
+        help="Folder on a disk of each machine for what stores on object storage hold.",
+        show_default="~/.cache/fpl/stores",
     ),
 ]
 Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster (`auto` finds it).")]
@@ -145,12 +202,22 @@ class Folders:
         ),
     ] = None
 
+    scratch: Scratch = None
+
     def places(self, out: Path, configs: Sequence[RunConfig]) -> Places:
-        """The folders of some runs, whose store is `out`."""
+        """The folders of some runs, whose store is `out`.
+
+        Raises:
+            FplError: The store is on object storage that cannot be written.
+        """
         from fpl.config.weights import default_folder
         from fpl.sweep.places import Places
 
-        return Places(out, self.data_root, self.splits, self.weights or default_folder(self.data_root, configs))
+        mirror = mirror_of(out)
+        if mirror is not None:
+            mirror.check()
+        weights = self.weights or default_folder(self.data_root, configs)
+        return Places(out, self.data_root, self.splits, weights, None if mirror is None else mirror.url)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from fpl.cli.options import EXPERIMENTS, Experiments, RowsShown, Scale, Seeds
+from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, RowsShown, Scale, Seeds
 from fpl.errors import FplError
 
 Item = TypeVar("Item")
@@ -23,7 +23,8 @@ def report(
     ] = None,
     scale: Scale = "mini",
     results: Annotated[
-        Path | None, typer.Option(help="Folder of the results, and of what is written.", show_default="results/SCALE")
+        Path | None,
+        typer.Option(help="Folder of the results, and of what is written.", show_default="results/SCALE", **A_STORE),
     ] = None,
     seeds: Seeds = None,
     rows: RowsShown = None,

@@ -36,6 +36,7 @@ def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> Non
     from fpl.cli.planning import compact_store
     from fpl.cli.tables import print_tables
     from fpl.config.campaign import scale_name
+    from fpl.mirror import name_of
     from fpl.report.published import compare_lines
     from fpl.store.read import Results
 
@@ -47,13 +48,13 @@ def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> Non
     shown = asked.shown(store, part=True)
     print_tables(shown.grids, shown.summary)
     done = len(account.before)
-    print(f"{done} runs were done before, {len(account.done) - done} trained now; store: {out}")
+    print(f"{done} runs were done before, {len(account.done) - done} trained now; store: {name_of(out)}")
     published = publish or Path("results") / scale_name(asked.experiments, asked.scale)
     if published.resolve() != out.resolve():
         for line in compare_lines(store, Results(published)):
             print(line)
     whole = asked.shown(store) if asked.names or asked.overrides else shown
-    print(f"tables, figures and page in {out}: open {write_own(asked, out, shown=whole).page}")
+    print(f"tables, figures and page in {name_of(out)}: open {write_own(asked, out, shown=whole).page}")
     if publish is not None:
         print(_publish(asked, account, out, publish))
 
@@ -75,6 +76,7 @@ def _write_environment(account: Account, out: Path) -> None:
 def _publish(asked: Asked, account: Account, out: Path, publish: Path) -> str:
     """Publish runs, tables, figures and page; what was done, in a line."""
     from fpl.files import write_changed
+    from fpl.mirror import name_of
     from fpl.store.publish import publish_runs
     from fpl.sweep.plan.costs import COSTS
 
@@ -87,4 +89,4 @@ def _publish(asked: Asked, account: Account, out: Path, publish: Path) -> str:
     page = write_own(asked, publish).page
     repeated = ", repetitions anew" if done.repeated else ""
     counts = f"{done.new} new, {done.same} as they were, {done.gone} taken out{repeated}"
-    return f"published in {publish}: {counts}: open {page}"
+    return f"published in {name_of(publish)}: {counts}: open {page}"

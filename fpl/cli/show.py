@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fpl.cli.options import EXPERIMENTS, Experiments, Scale, Seeds
+from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, Scale, Seeds
 from fpl.errors import FplError
 
 
@@ -17,7 +17,8 @@ def show(
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value of its runs.")] = None,
     scale: Scale = "mini",
     results: Annotated[
-        Path | None, typer.Option(help="Folder of the results.", show_default="runs/SCALE, else results/SCALE")
+        Path | None,
+        typer.Option(help="Folder of the results.", show_default="runs/SCALE, else results/SCALE", **A_STORE),
     ] = None,
     seeds: Seeds = None,
     experiments: Experiments = EXPERIMENTS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fpl.cli.options import EXPERIMENTS, Asked, Experiments, Names, RowsShown, Scale, Seeds
+from fpl.cli.options import A_STORE, EXPERIMENTS, Asked, Experiments, Names, RowsShown, Scale, Seeds
 
 if TYPE_CHECKING:
     from fpl.report.tables.entry import Grid
@@ -22,7 +22,8 @@ def tables(
     names: Names = None,
     scale: Scale = "mini",
     results: Annotated[
-        Path | None, typer.Option(help="Folder of the results.", show_default="results/SCALE, if it is there")
+        Path | None,
+        typer.Option(help="Folder of the results.", show_default="results/SCALE, if it is there", **A_STORE),
     ] = None,
     seeds: Seeds = None,
     rows: RowsShown = None,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from fpl.files import write_changed
+from fpl.files import remove, write_changed
 from fpl.report.statistics import MARGIN_RULE
 from fpl.report.tables.entry import Grid
 from fpl.report.tables.head_to_head import RULE
@@ -112,7 +112,7 @@ def write_tables(folder: Path, grids: Sequence[Grid], summary: Summary) -> list[
     texts |= fragments
     for path in (folder / FRAGMENTS).glob("*.tex"):
         if f"{FRAGMENTS}/{path.name}" not in fragments:
-            path.unlink()
+            remove(path)
     for name, text in texts.items():
         write_changed(folder / name, text.encode())
     return [folder / name for name in texts]

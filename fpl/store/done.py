@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from fpl.files import move
 from fpl.store.parts import SUFFIX, LeftOut, clean, read_part
 from fpl.store.schema import FAILURES, METRICS, OF_ONE_RUN, RUNS
 from fpl.store.write import failure_path, run_path
@@ -68,6 +69,6 @@ def put_aside(out: Path, run_id: str) -> list[str]:
             raise damage.error()
         names = (path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else "")) for number in count(1))
         aside = next(name for name in names if not os.path.lexists(name))
-        path.rename(aside)
+        move(path, aside)
         told.append(f"{path}: {problems[0]}: put aside as {aside.name}")
     return told

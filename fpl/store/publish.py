@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fpl.errors import FplError
-from fpl.files import write_atomic
+from fpl.files import remove, write_atomic
 from fpl.store.collect import read_parts, read_table
 from fpl.store.read import Results
 from fpl.store.schema import CIRCUMSTANCES, FAILURES, NOISE, OF_ONE_RUN, RUNS, STUDIES, TRIALS
@@ -123,7 +123,7 @@ def _check_apart(source: Path, target: Path) -> None:
 def _write(target: Path, table: str, rows: pa.Table) -> None:
     """One table as one file; no file for no rows."""
     if not len(rows):
-        (target / table / NAME).unlink(missing_ok=True)
+        remove(target / table / NAME)
         return
     buffer = pa.BufferOutputStream()
     pq.write_table(rows, buffer, compression="zstd")

@@ -19,6 +19,7 @@ from fpl.store.frames import config_frame, described, fractions, table_frame
 from fpl.store.lookup import look_up
 from fpl.store.parts import DamagedError, LeftOut, files_of
 from fpl.store.pictures import decode
+from fpl.store.remote import open_store
 from fpl.store.rows import FRACTION, read_config, read_space
 from fpl.store.schema import (
     CLASSES,
@@ -242,7 +243,7 @@ def load_results(folder: Path | str) -> Results:
     """Open a folder of results.
 
     Args:
-        folder: For example `results/mini`.
+        folder: For example `results/mini`, or a folder on object storage: `s3://BUCKET/PATH`.
 
     Returns:
         Frames `.runs`, `.cells`, `.history`, `.classes`, `.fuzziness`, `.examples`, `.failures`, `.noise`, `.studies`,
@@ -252,7 +253,7 @@ def load_results(folder: Path | str) -> Results:
     Raises:
         FplError: There is no such folder, or it holds no results.
     """
-    path = Path(folder)
+    path = open_store(folder)
     if not has_results(path):
         if begun := sorted(folder.name for folder in path.glob("checkpoints/*/")):
             raise FplError(

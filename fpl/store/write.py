@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fpl.files import write_atomic
+from fpl.files import remove, write_atomic
 from fpl.store.pictures import encode
 from fpl.store.schema import CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, RUNS, SCHEMAS
 
@@ -52,10 +52,10 @@ def write_run(
         write_table(pictures, EXAMPLES, [{"run_id": run_id, **encode(entry)} for entry in examples])
     else:
         # Few runs keep pictures; those of an earlier run of the same id would not be this one's.
-        pictures.unlink(missing_ok=True)
+        remove(pictures)
     path = run_path(out, run_id)
     write_table(path, RUNS, [row])
-    failure_path(out, run_id).unlink(missing_ok=True)
+    remove(failure_path(out, run_id))
     return path
 
 

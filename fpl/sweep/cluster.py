@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fpl.config.weights import WEIGHTS_VARIABLE
 from fpl.errors import FplError
-from fpl.files import write_atomic
+from fpl.files import remove, write_atomic
 from fpl.sweep.execution import Execution, count_words
 from fpl.sweep.nodes import differences, look_around
 from fpl.sweep.places import Places
@@ -111,7 +111,7 @@ class Cluster:
                     if node in self.nodes:  # otherwise it died meanwhile, and no run will be sent there
                         problems.append(f"node {node.address}: no answer ({first_line(error)})")
         finally:
-            path.unlink(missing_ok=True)
+            remove(path)
         problems += [problem for view in views for problem in differences(expected, view, places)]
         if problems:
             raise FplError(
@@ -153,6 +153,7 @@ def absolute(places: Places) -> Places:
         places.data_root.absolute(),
         places.splits_root.absolute(),
         Path(weights).absolute() if weights else None,
+        places.url,
     )
 
 

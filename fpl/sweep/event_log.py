@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fpl.errors import ShortageError
+from fpl.files import keep, visible
 from fpl.train.loop import OnMetrics
 
 if TYPE_CHECKING:
@@ -57,3 +58,5 @@ def event_log(folder: Path, wanted: bool) -> Iterator[OnMetrics]:
                 writers[0].add_scalar(name, value, step)
 
         yield log
+    for path in visible(folder, "*"):
+        keep(path)

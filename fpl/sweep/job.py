@@ -16,6 +16,7 @@ from fpl.config.compose import validate
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError, ShortageError, shortage
+from fpl.files import keep
 from fpl.store.done import read_run
 from fpl.store.write import run_path, write_failure
 from fpl.sweep.execution import Execution
@@ -112,16 +113,9 @@ def run_job(job: Job, on_report: Report | None = None) -> JobResult:
             the end of the worker group frees them.
     """
     try:
+        job.places.attach()
         job.log.parent.mkdir(parents=True, exist_ok=True)
-        # Appended to: a run that is continued has one log.
-        with job.log.open("a", encoding="utf-8", buffering=1) as stream:
-            try:
-                _run(job, on_report, stream)
-            except (StoppedError, BusyError):
-                raise
-            except Exception:
-                stream.write(traceback.format_exc())
-                raise
+        _run_logged(job, on_report)
     except StoppedError:
         return JobResult(job.run_id, "stopped")
     except BusyError as error:
@@ -174,6 +168,21 @@ def reason_of(error: BaseException) -> str:
         return f"out of memory: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def _run_logged(job: Job, on_report: Report | None) -> None:
+    """Carry it out with its log, which has one file however often it is continued."""
+    try:
+        with job.log.open("a", encoding="utf-8", buffering=1) as stream:
+            try:
+                _run(job, on_report, stream)
+            except (StoppedError, BusyError):
+                raise
+            except Exception:
+                stream.write(traceback.format_exc())
+                raise
+    finally:
+        keep(job.log)
 
 
 def _run(job: Job, on_report: Report | None, stream: TextIO) -> None:

@@ -21,10 +21,13 @@ from fpl.data.cache import open_cache
 from fpl.data.validation import ValidationSet, validated_on
 from fpl.errors import FplError, shortage
 from fpl.files import locked
+from fpl.mirror import refresh
 from fpl.store.done import is_done, put_aside
+from fpl.store.remote import refresh_run
 from fpl.store.write import run_path
 from fpl.sweep.device import check_loss, check_memory, peak_bytes
 from fpl.sweep.event_log import event_log
+from fpl.sweep.lease import TakenError, lease
 from fpl.sweep.outcome import write_outcome
 from fpl.sweep.places import Places
 from fpl.sweep.plan.costs import Costs
@@ -70,6 +73,7 @@ class LocalContext:
 
     def latest(self, check: Callable[[State], None]) -> State | None:
         """The newest checkpoint that can be trusted, read by every rank."""
+        refresh(self.folder.folder)
         return self.folder.latest(check)
 
     def report(self, step: int, metrics: dict[str, float], state: State | None) -> Verdict:
@@ -138,6 +142,7 @@ def run_local(
         folder = CheckpointFolder(places.checkpoints(prepared.run_id), say)
         with _lock(folder, workers, lock_patience):
             # Only now: another process may have finished it while this one waited.
+            refresh_run(places.out, prepared.run_id)
             if all(workers.gather(is_done(places.out, prepared.run_id))):
                 say(f"{prepared.run_id} is done: {done}")
             else:
@@ -234,13 +239,15 @@ def _lock(folder: CheckpointFolder, workers: Workers, patience: float) -> Iterat
         yield
         return
     try:
-        with locked(folder.folder / ".lock", patience):
+        with locked(folder.folder / ".lock", patience), lease(folder.folder, folder.folder.name, folder.say):
             folder.sweep()
             yield
     except filelock.Timeout:
         raise BusyError(
             "another process is training this run", where=str(folder.folder), hint="wait for it, or give another --out"
         ) from None
+    except TakenError as error:
+        raise BusyError(error.what, where=error.where, hint=error.hint) from None
 
 
 def _headline(prepared: Prepared, workers: Workers, device: torch.device) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fpl
+from fpl.errors import FplError
+from fpl.mirror import mirror_of
 from fpl.source import source_digest
 from fpl.sweep.places import Places
 
@@ -44,14 +46,17 @@ def look_around(node: str, places: Places, marker: str) -> NodeView:
         places: Places of the runs.
         marker: Name of a file in the folder of results.
     """
+    places.attach()
+    mirror = mirror_of(places.out)
     try:
-        content = (places.out / marker).read_text()
-    except OSError:
+        there = (places.out / marker).read_bytes() if mirror is None else mirror.read(places.out / marker)
+        content = (there or b"").decode()
+    except (OSError, FplError):
         content = ""
     return NodeView(
         node=node,
         marker=content,
-        writable=os.access(places.out, os.W_OK),
+        writable=mirror is not None or os.access(places.out, os.W_OK),
         data=_names_digest(places.data_root),
         splits=_names_digest(places.splits_root),
         weights=_names_digest(places.weights_dir, sizes=True) if places.weights_dir else "",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from fpl.mirror import attach
 
 
 @dataclass(frozen=True)
@@ -15,18 +17,30 @@ class Places:
         data_root: Folder that holds the data sets, or one data set itself.
         splits_root: Folder of the split lists.
         weights_dir: Folder of pretrained weights, or None for the default search.
+        url: Where the store is on object storage, if it is; `out` is then its mirror on each node.
     """
 
     out: Path
     data_root: Path
     splits_root: Path
     weights_dir: Path | None = None
+    url: str | None = None
 
     @property
     def resolved(self) -> Places:
-        """The same folders as absolute paths without links."""
-        weights = self.weights_dir.resolve() if self.weights_dir else None
-        return Places(self.out.resolve(), self.data_root.resolve(), self.splits_root.resolve(), weights)
+        """The same folders as absolute paths without links; a mirror keeps the name under which it is known."""
+        return replace(
+            self,
+            out=self.out if self.url else self.out.resolve(),
+            data_root=self.data_root.resolve(),
+            splits_root=self.splits_root.resolve(),
+            weights_dir=self.weights_dir.resolve() if self.weights_dir else None,
+        )
+
+    def attach(self) -> None:
+        """Let this process know that `out` is a mirror, if it is one: folders reach it as a message."""
+        if self.url is not None:
+            attach(self.url, self.out)
 
     @property
     def events(self) -> Path:

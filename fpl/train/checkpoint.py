@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fpl.errors import FplError, shortage
-from fpl.files import remove_left_overs, write_atomic
+from fpl.files import move, remove, remove_left_overs, write_atomic
 from fpl.text import first_line
 
 KEEP = 2
@@ -46,11 +46,11 @@ class CheckpointFolder:
         path = self.folder / f"step_{step:08d}.pt"
         save(path, state)
         for old in self.steps()[:-KEEP]:
-            old.unlink(missing_ok=True)
+            remove(old)
         oldest = number_of(self.steps()[0])
         # The newest of these is the best that the oldest step file knows of.
         for best in [best for best in self.bests() if number_of(best) <= oldest][:-1]:
-            best.unlink(missing_ok=True)
+            remove(best)
         return path
 
     def steps(self) -> list[Path]:
@@ -108,15 +108,15 @@ class CheckpointFolder:
         """Remove files of a future that was lost: a run that continues at a step does not know of them."""
         for path in [*self.steps(), *self.bests()]:
             if number_of(path) > step:
-                path.unlink(missing_ok=True)
+                remove(path)
 
     def finish(self) -> None:
         """Keep of a finished run, whose row is on disk, its best and last weights alone."""
         bests = self.bests()
         if bests:
-            bests.pop().replace(self.folder / "best.pt")
+            move(bests.pop(), self.folder / "best.pt")
         for path in [*bests, *self.steps()]:
-            path.unlink(missing_ok=True)
+            remove(path)
 
 
 def number_of(path: Path) -> int:

@@ -23,6 +23,7 @@ from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.validation import ValidationSet, validation_ids
 from fpl.errors import FplError
 from fpl.methods.base import Method
+from fpl.mirror import folder_names, refresh
 from fpl.models import SegmentationNetwork, build_network
 from fpl.models.norm import fit_norms
 from fpl.text import first_line
@@ -115,7 +116,7 @@ def find_weights(out: Path | None, run: str, choice: str) -> Path:
     if Path(run).suffix == ".pt":
         return Path(run)
     folders = [store / "checkpoints" for store in ([out] if out is not None else own_stores())]
-    known = {path.name: path for folder in reversed(folders) if folder.is_dir() for path in folder.glob("*/")}
+    known = {name: folder / name for folder in reversed(folders) for name in folder_names(folder)}
     matching = [name for name in known if name == run] or sorted(name for name in known if name.startswith(run))
     if len(matching) != 1:
         what = f"{len(matching)} runs begin with {run!r}" if matching else f"no run {run!r}"
@@ -124,6 +125,7 @@ def find_weights(out: Path | None, run: str, choice: str) -> Path:
             where=", ".join(map(str, folders)) or STORES,
             hint=f"there: {', '.join(matching or sorted(known)) or 'none'}; --out names another store",
         )
+    refresh(known[matching[0]])
     return CheckpointFolder(known[matching[0]]).weights(choice)
 
 

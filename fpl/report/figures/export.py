@@ -13,7 +13,7 @@ import pandas as pd
 
 from fpl.config.campaign import Campaign
 from fpl.config.figure import Figure
-from fpl.files import write_changed
+from fpl.files import remove, write_changed
 from fpl.report.claims.check_claims import Verdict, check_claims
 from fpl.report.figures.caption import caption
 from fpl.report.figures.kinds import Kind, Paint, check_options
@@ -133,7 +133,7 @@ def write_figures(
         for kind, data in _files(item, pictures).items():
             path = folder / f"{item.figure.name}.{kind}"
             if data is None:
-                path.unlink(missing_ok=True)
+                remove(path)
             else:
                 write_changed(path, data)
         if item.paint is not None:

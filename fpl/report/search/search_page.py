@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fpl.files import write_changed
+from fpl.files import remove, write_changed
 from fpl.report.page import PAGE, Extra
 from fpl.report.search.findings import best, contours, early_stopping, failures, history, parallel, pareto, slices
 from fpl.report.search.importance import importances
@@ -126,5 +126,5 @@ def _write_frames(target: Path, trials: pd.DataFrame, search: SearchView) -> lis
         if len(frame):
             write_changed(path, csv_bytes(frame, digits=12))
         else:
-            path.unlink(missing_ok=True)
+            remove(path)
     return [f"{name}.csv" for name, frame in frames.items() if len(frame)]

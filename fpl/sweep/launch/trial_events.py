@@ -14,6 +14,7 @@ import ray
 from ray import tune
 
 from fpl.store.done import is_done
+from fpl.store.remote import refresh_run
 from fpl.sweep.cluster import Cluster
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, Watcher, fail, finished
@@ -135,6 +136,7 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         )
 
     def _end(self, result: JobResult) -> None:
+        refresh_run(self.places.out, result.run_id)
         self.results[result.run_id] = result
         self.watcher.ended(result)
 

@@ -19,6 +19,7 @@ from fpl.config.search import Value
 from fpl.config.study import Study
 from fpl.errors import FplError
 from fpl.files import locked
+from fpl.mirror import refresh
 from fpl.store.collect import look_over
 from fpl.store.done import run_row
 from fpl.store.schema import STUDIES, TRIALS
@@ -28,6 +29,7 @@ from fpl.sweep.cluster import Cluster, absolute
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import LOCK_PATIENCE, Job, JobResult
 from fpl.sweep.launch.tune_driver import run_on_ray, search_on_ray
+from fpl.sweep.lease import TakenError, lease
 from fpl.sweep.places import Places
 from fpl.sweep.plan.search_plan import StudyPlan
 from fpl.sweep.prepare import pin
@@ -90,13 +92,18 @@ def _alone(study: Study, out: Path, say: Say) -> Iterator[None]:
         except filelock.Timeout:
             say(f"another process has {study.identity}, or has not quite died yet: waiting {LOCK_PATIENCE:.0f} s")
             held.enter_context(locked(path, LOCK_PATIENCE))
-    except filelock.Timeout:
+        held.enter_context(lease(out, study.identity, say))
+    except (filelock.Timeout, TakenError):
+        held.close()
         raise FplError(
             "another process carries this search out",
             where=f"{study.identity} in {out}",
             hint="wait for it, or give another --out; several machines at once are what a Ray cluster is for",
         ) from None
     with held:
+        # Only now: another machine may have gone on with it.
+        for table in (STUDIES, TRIALS):
+            refresh(out / table)
         yield
 
 

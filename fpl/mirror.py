@@ -1,0 +1,362 @@
+"""Folders on object storage: each has a folder of this machine that all work is done in, and that is kept equal to it.
+
+The object storage is the truth. A file is sent there, in one piece, before it gets its name here; what is not there is
+not here either. So a kill at any moment leaves whole objects, and any number of machines can share a store without a
+rename or a lock. Which folders are such mirrors is known to a process, not written down: whoever hands folders to
+another process tells it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
+
+from fpl.errors import FplError, ShortageError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo, FileSystem
+
+Result = TypeVar("Result")
+
+SCHEMES = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "file")
+SCRATCH_VARIABLE = "FPL_SCRATCH"
+# A path that is made of a URL has lost one of its slashes.
+_URL = re.compile(rf"({'|'.join(SCHEMES)}):/+([^?]+)(\?.*)?")
+# Seconds between the tries of a request that failed, beside those of the library itself; then it is given up.
+PAUSES = (1.0, 2.0, 4.0, 8.0)
+# Small objects are many: what takes time is to ask for each.
+AT_ONCE = 16
+# What can be said of an S3 server behind the `?` of a URL.
+_S3_OPTIONS = ("region", "scheme", "endpoint_override")
+S3_ATTEMPTS = 4
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """One folder on object storage and the one of this machine that stands for it.
+
+    Attributes:
+        url: `s3://BUCKET/PATH`, or of another scheme, perhaps with options of the server behind a `?`.
+        folder: Where its files are here, an absolute path.
+    """
+
+    url: str
+    folder: Path
+
+    def put(self, content: Path, path: Path) -> None:
+        """Send the bytes of the file `content` as the object that stands for `path`.
+
+        Raises:
+            ShortageError: The server does not take them.
+        """
+        target = self._name(path)
+
+        def send() -> None:
+            if self._renames:
+                self._files.create_dir(target.rpartition("/")[0], recursive=True)
+                partial = f"{target.rpartition('/')[0]}/.{secrets.token_hex(8)}.tmp"
+                with content.open("rb") as source, self._files.open_output_stream(partial) as stream:
+                    shutil.copyfileobj(source, stream, 2**22)
+                self._files.move(partial, target)
+            else:
+                with content.open("rb") as source, self._files.open_output_stream(target) as stream:
+                    shutil.copyfileobj(source, stream, 2**22)
+
+        self._patiently(send, path)
+        # What is here carries the server's time: so it is known to be what is there.
+        _date(content, self._info(path))
+
+    def delete(self, path: Path) -> None:
+        """Remove the object that stands for `path`, if there is one."""
+
+        def delete() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self._files.delete_file(self._name(path))
+
+        self._patiently(delete, path)
+
+    def fetch(self, path: Path) -> bool:
+        """Bring one file here unless it is here as it is there; whether there is one. If not, none is left here."""
+        info = self._info(path)
+        if not info.is_file:
+            path.unlink(missing_ok=True)
+            return False
+        if not _same(path, info):
+            self._bring(path, info)
+        return True
+
+    def pull(self, folder: Path, say: Callable[[str], None] = lambda text: None) -> None:
+        """Make a folder (not those in it) here what it is there; hidden files are left alone.
+
+        Args:
+            folder: One below `self.folder`, or that itself.
+            say: Takes a line for the user where much is to be brought.
+        """
+        there = {path: info for path, info in self._listed(folder).items() if info.is_file}
+        wanted = [(path, info) for path, info in there.items() if not _same(path, info)]
+        if len(wanted) > 10 * AT_ONCE:
+            say(f"fetching {len(wanted)} files of {self.url}/{folder.relative_to(self.folder)} into {folder}")
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for _ in pool.map(lambda each: self._bring(*each), wanted):
+                pass
+        for path in _visible_files(folder):
+            if path not in there:
+                path.unlink(missing_ok=True)
+
+    def folders(self, folder: Path) -> list[str]:
+        """Names of the folders in one."""
+        return sorted(path.name for path, info in self._listed(folder).items() if not info.is_file)
+
+    def time_of(self, path: Path) -> float | None:
+        """When an object was written by the clock of the server, in seconds; None if there is none."""
+        info = self._info(path)
+        return info.mtime_ns / 1e9 if info.is_file else None
+
+    def read(self, path: Path) -> bytes | None:
+        """The bytes of an object; None if there is none."""
+
+        def read() -> bytes | None:
+            try:
+                with self._files.open_input_stream(self._name(path)) as stream:
+                    return bytes(stream.read())
+            except FileNotFoundError:
+                return None
+
+        return self._patiently(read, path)
+
+    def check(self) -> None:
+        """Write an object and remove it.
+
+        Raises:
+            FplError: That is not possible.
+        """
+        name = f".fpl-check-{secrets.token_hex(8)}"
+        probe = self.folder / name
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            probe.write_bytes(b"may this be written?")
+            self.put(probe, probe)
+            self.delete(probe)
+        except ShortageError as error:
+            raise FplError(f"cannot be written: {error.what}", where=self.url, hint=HINT) from None
+        except OSError as error:
+            hint = f"name a folder of this machine by --scratch or {SCRATCH_VARIABLE}"
+            raise FplError(f"cannot be written: {error.strerror}", where=str(self.folder), hint=hint) from None
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink(missing_ok=True)
+
+    @cached_property
+    def _opened(self) -> tuple[FileSystem, str]:
+        return _open(self.url)
+
+    @property
+    def _files(self) -> FileSystem:
+        return self._opened[0]
+
+    @cached_property
+    def _renames(self) -> bool:
+        """Whether it is a file system with folders, on which an object half written would be seen."""
+        return self._files.type_name in ("local", "hdfs")
+
+    def _name(self, path: Path) -> str:
+        inside = path.relative_to(self.folder).as_posix()
+        return self._opened[1] if inside == "." else f"{self._opened[1]}/{inside}"
+
+    def _info(self, path: Path) -> FileInfo:
+        found: FileInfo = self._patiently(lambda: self._files.get_file_info(self._name(path)), path)
+        return found
+
+    def _listed(self, folder: Path) -> dict[Path, FileInfo]:
+        """What lies in a folder there: one request for a thousand objects."""
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(self._name(folder), allow_not_found=True)
+        found: list[FileInfo] = self._patiently(lambda: self._files.get_file_info(selector), folder)
+        return {folder / info.base_name: info for info in found if not info.base_name.startswith(".")}
+
+    def _bring(self, path: Path, info: FileInfo) -> None:
+        """Write a file here that is there."""
+        temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+
+        def bring() -> None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self._files.open_input_stream(info.path) as stream, temporary.open("wb") as file:
+                shutil.copyfileobj(stream, file, 2**22)
+
+        try:
+            self._patiently(bring, path)
+            _date(temporary, info)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _patiently(self, request: Callable[[], Result], path: Path) -> Result:
+        """The answer to a request, which is repeated where a server is busy or a connection breaks.
+
+        Raises:
+            ShortageError: Nothing helps.
+        """
+        # A server that has never answered will not do so in a moment: the name is wrong, or the way there.
+        for pause in (*(PAUSES if self.url in _ANSWERED else ()), None):
+            try:
+                answer = request()
+                _ANSWERED.add(self.url)
+                return answer
+            except OSError as error:
+                refused = isinstance(error, PermissionError | FileNotFoundError) or _denied(error)
+                if pause is None or refused:
+                    what = f"the server does not answer as it should: {_first_line(error)}"
+                    raise ShortageError(what, where=f"{self.url} ({path.name})", hint=HINT) from error
+                time.sleep(pause)
+        raise AssertionError
+
+
+HINT = (
+    "check the name, the connection and what you may do there (for S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+    "AWS_REGION, AWS_ENDPOINT_URL or ?endpoint_override=HOST:PORT&scheme=http); the same command then continues"
+)
+_MIRRORS: dict[Path, Mirror] = {}
+_ANSWERED: set[str] = set()
+
+
+def url_of(path: Path | str) -> str | None:
+    """The URL that a path is meant to be (`s3://bucket/x`, also where it has become `s3:/bucket/x`); None: a folder."""
+    found = _URL.fullmatch(str(path))
+    if found is None:
+        return None
+    scheme, place, options = found[1], found[2].strip("/"), found[3] or ""
+    return f"{scheme}://{'/' if scheme == 'file' else ''}{place}{options}"
+
+
+def attach(url: str, folder: Path | None = None) -> Mirror:
+    """Let this process keep a folder equal to one on object storage; nothing is read or written yet.
+
+    Args:
+        url: What `url_of` gives.
+        folder: The folder here; None: one of its name below the scratch folder.
+
+    Raises:
+        FplError: It is no such URL.
+    """
+    folder = folder or _folder_for(url)
+    mirror = _MIRRORS.get(folder)
+    if mirror is None or mirror.url != url:
+        mirror = _MIRRORS[folder] = Mirror(url, folder)
+    return mirror
+
+
+def mirror_of(path: Path) -> Mirror | None:
+    """The mirror that a path lies in; None for any other path, and for what lies in hidden folders: caches."""
+    for folder, mirror in _MIRRORS.items():
+        if path.is_relative_to(folder):
+            above = path.parent.relative_to(folder).parts if path != folder else ()
+            return None if any(part.startswith(".") for part in above) else mirror
+    return None
+
+
+def name_of(path: Path) -> str:
+    """What to call a path: on object storage by its place there."""
+    if (mirror := mirror_of(path)) is None:
+        return str(path)
+    address, _, _ = mirror.url.partition("?")
+    inside = path.relative_to(mirror.folder).as_posix()
+    return address if inside == "." else f"{address}/{inside}"
+
+
+def refresh(path: Path) -> None:
+    """Make a folder of a mirror what it is on object storage; any other is left as it is."""
+    if (mirror := mirror_of(path)) is not None:
+        mirror.pull(path)
+
+
+def folder_names(folder: Path) -> list[str]:
+    """Names of the folders in a folder, on object storage those that are there; none where there is no such folder."""
+    if (mirror := mirror_of(folder)) is not None:
+        return mirror.folders(folder)
+    return sorted(path.name for path in folder.glob("*/"))
+
+
+def scratch_folder() -> Path:
+    """Below which folder of this machine mirrors lie: FPL_SCRATCH, else the user's cache."""
+    if chosen := os.environ.get(SCRATCH_VARIABLE):
+        return Path(chosen).absolute()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "fpl" / "stores"
+
+
+def _folder_for(url: str) -> Path:
+    found = _URL.fullmatch(url)
+    assert found is not None
+    parts = [part for part in found[2].split("/") if part]
+    if not parts or any(part in (".", "..") for part in parts):
+        raise FplError("names no folder", where=url, hint="write it as s3://BUCKET/PATH")
+    return scratch_folder().joinpath(found[1], *parts)
+
+
+def _open(url: str) -> tuple[FileSystem, str]:
+    """The file system of a URL, and the path in it.
+
+    Raises:
+        FplError: pyarrow cannot open it.
+    """
+    from pyarrow import fs
+
+    found = _URL.fullmatch(url)
+    assert found is not None
+    try:
+        if found[1] != "s3":
+            files, path = fs.FileSystem.from_uri(url)
+            return files, path.rstrip("/")
+        options: dict[str, Any] = dict(parse_qsl((found[3] or "?")[1:], strict_parsing=bool(found[3])))
+        if foreign := [name for name in options if name not in _S3_OPTIONS]:
+            raise ValueError(f"unknown option {foreign[0]!r}; there are {', '.join(_S3_OPTIONS)}")
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        if endpoint and "endpoint_override" not in options:
+            scheme, _, server = endpoint.rstrip("/").rpartition("://")
+            options = {"scheme": scheme or "https", **options, "endpoint_override": server}
+        retry = fs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS)
+        # Delayed: a small object is then sent by one request instead of three.
+        return fs.S3FileSystem(retry_strategy=retry, allow_delayed_open=True, **options), found[2].rstrip("/")
+    except (OSError, ValueError, ImportError, NotImplementedError) as error:
+        raise FplError(f"cannot be opened: {_first_line(error)}", where=url, hint=HINT) from None
+
+
+def _denied(error: OSError) -> bool:
+    """Whether asking again would be of no use."""
+    return any(word in str(error) for word in ("ACCESS_DENIED", "NO_SUCH_BUCKET", "INVALID_ACCESS_KEY", "SIGNATURE"))
+
+
+def _visible_files(folder: Path) -> Iterable[Path]:
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if not path.name.startswith(".") and not path.is_dir()]
+
+
+def _same(path: Path, info: FileInfo) -> bool:
+    """Whether a file here is what is there. Servers tell time in whole seconds at one request, not at another."""
+    try:
+        here = path.stat()
+    except FileNotFoundError:
+        return False
+    return bool(here.st_size == info.size and here.st_mtime_ns // 10**9 == info.mtime_ns // 10**9)
+
+
+def _date(path: Path, info: FileInfo) -> None:
+    os.utime(path, ns=(info.mtime_ns, info.mtime_ns))
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__

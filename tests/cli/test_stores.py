@@ -1,0 +1,58 @@
+"""Options that name a store take URLs of object storage, and no other option does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fpl
+from fpl import mirror
+from fpl.cli.options import refuse_urls, store_folder
+from fpl.errors import FplError
+from fpl.store.write import write_failure
+
+
+@pytest.fixture(autouse=True)
+def nothing_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FPL_SCRATCH", str(tmp_path / "scratch"))
+    yield
+    mirror._MIRRORS.clear()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["reproduce", "table4", "--data-root", "s3://bucket/data"],
+        ["reproduce", "table4", "--data-root=s3://bucket/data", "--out", "s3://bucket/x"],
+        ["predict", "run", "s3://bucket/images", "here"],
+        ["rehearse", "--out", "s3://bucket/x"],
+        ["results", "--csv", "gs://bucket/x.csv"],
+        ["train", "s3://bucket/run.toml"],
+    ],
+)
+def test_a_url_where_only_a_folder_can_be_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(FplError, match=r"is on object storage, which only stores can be"):
+        refuse_urls(arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["reproduce", "table4", "--out", "s3://bucket/x", "--publish=gs://b/y", "--data-root", "data"],
+        ["figures", "--results", "s3://bucket/x"],
+        ["results", "--query", "seed == 0"],
+        [],
+    ],
+)
+def test_other_arguments_pass(arguments: list[str]) -> None:
+    refuse_urls(arguments)
+
+
+def test_a_store_there_is_opened_by_its_url_alone(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/there"
+    row = {"run_id": "a-s0-01234567", "recipe": "x", "seed": 0, "reason": "no luck", "log": "", "failed_at": None}
+    write_failure(tmp_path / "there", row)
+    assert store_folder(url) == tmp_path / "scratch" / "file" / str(tmp_path).strip("/") / "there"
+    assert list(fpl.load_results(url).failures["reason"]) == ["no luck"]

@@ -1,0 +1,99 @@
+"""Whole runs in a store on object storage, carried on by machines that share nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fpl
+from fpl import mirror
+from fpl.config.schema import RunConfig
+from fpl.store.remote import open_store
+from fpl.store.schema import SCHEMAS
+from fpl.sweep.job import Job, run_job
+from fpl.sweep.local import StoppedError
+from fpl.sweep.places import Places
+from fpl.sweep.prepare import pin
+from fpl.train.runtime import Verdict
+from fpl.train.trained import find_weights
+from tests.s3_server import ENVIRONMENT, Server, s3_server
+from tests.train.runs import OPTIONS, assert_equal_results, run
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    running.requests.clear()
+    yield running
+    mirror._MIRRORS.clear()
+
+
+def on_machine(places: Places, url: str, folder: Path) -> Places:
+    """The places of a machine whose mirror lies in a folder; it is the only one in this process now."""
+    mirror._MIRRORS.clear()
+    found = dataclasses.replace(places, out=folder, url=url)
+    found.attach()
+    return found
+
+
+def test_a_run_begun_on_one_machine_ends_on_another_with_the_same_bits(
+    config: RunConfig, places: Places, server: Server, tmp_path: Path
+) -> None:
+    url = server.url("bucket/moved")
+    one = on_machine(places, url, tmp_path / "one")
+    with pytest.raises(StoppedError):
+        run(config, one, on_report=lambda step, metrics: Verdict.STOP if step == 4 else Verdict.GO)
+    steps = {path.name for path in tmp_path.glob("one/checkpoints/*/*.pt")}
+    assert {"step_00000002.pt", "step_00000004.pt"} <= steps
+
+    two, said = on_machine(places, url, tmp_path / "two"), list[int]()
+
+    def report(step: int, metrics: dict[str, float]) -> Verdict:
+        said.append(step)
+        return Verdict.GO
+
+    run(config, two, on_report=report)
+    assert min(said) > 4
+    # What the second machine wrote, as a third reads it.
+    run(config, places)
+    third = on_machine(places, url, tmp_path / "three")
+    assert open_store(url) != third.out  # Python, which is told nothing of folders, has one of its own
+    mirror._MIRRORS.clear()
+    third.attach()
+    for table in SCHEMAS:
+        mirror.refresh(third.out / table)
+    (run_id,) = fpl.load_results(places.out).runs["run_id"]
+    assert find_weights(third.out, run_id[:12], "best").is_file()
+    assert_equal_results(places, third)
+    names = {request.split()[1] for request in server.requests if request.startswith("PUT")}
+    assert not [name for name in names if name.endswith((".tmp", ".lock"))]
+
+
+def test_a_job_that_another_machine_has_done_is_done_here(
+    config: RunConfig, places: Places, server: Server, tmp_path: Path
+) -> None:
+    from fpl.sweep.execution import Execution
+
+    url = server.url("bucket/twice")
+    pinned, *_ = pin(config, places)
+    done = []
+    for name in ("one", "two"):
+        there = on_machine(places, url, tmp_path / name)
+        execution = Execution(**{**vars(OPTIONS), "local": True})
+        done.append(run_job(Job.of(pinned, there, execution, "cpu")))
+    assert [result.status for result in done] == ["done", "done"]
+    assert done[0].metrics == done[1].metrics
+    rows = [request for request in server.requests if request.startswith("PUT /bucket/twice/runs/s")]
+    assert len(rows) == 1
+    log = [path.read_text() for path in tmp_path.glob("*/logs/*.log")]
+    assert len(log) == 2 and any("is done" in text for text in log)

@@ -1,0 +1,209 @@
+"""A folder kept equal to one on object storage: what is there is the truth, and nothing half-written is seen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fpl import files, mirror
+from fpl.errors import FplError, ShortageError
+from fpl.files import keep, move, remove, write_atomic
+from fpl.mirror import Mirror, attach, folder_names, mirror_of, name_of, refresh, url_of
+from tests.s3_server import ENVIRONMENT, INTERNAL, SLOW_DOWN, Server, s3_server
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server without memory of other tests, and no pauses of ours."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(mirror, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(mirror, "S3_ATTEMPTS", 1)
+    running.answer = lambda request: None
+    running.requests.clear()
+    return running
+
+
+@pytest.fixture(autouse=True)
+def nothing_attached() -> Iterator[None]:
+    yield
+    mirror._MIRRORS.clear()
+
+
+@pytest.fixture
+def twin(tmp_path: Path) -> Mirror:
+    """The mirror of a plain folder: what lies there can be looked at."""
+    return attach(f"file://{tmp_path}/there", tmp_path / "here")
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("s3://bucket/a/b", "s3://bucket/a/b"),
+        (Path("s3://bucket/a"), "s3://bucket/a"),
+        (Path("s3://bucket/a/?region=x&scheme=http"), "s3://bucket/a?region=x&scheme=http"),
+        ("file:///tmp/x", "file:///tmp/x"),
+        (Path("file:///tmp/x"), "file:///tmp/x"),
+        ("gs://b/c/", "gs://b/c"),
+        ("runs/mini", None),
+        ("/s3/bucket", None),
+        ("s3", None),
+        ("http://host/x", None),
+    ],
+)
+def test_what_is_a_url(given: str | Path, url: str | None) -> None:
+    assert url_of(given) == url
+
+
+def test_a_file_is_there_before_it_is_here(twin: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = twin.folder / "runs" / "a.parquet"
+
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_atomic(path, b"row")
+    assert content(tmp_path / "there") == {"runs/a.parquet": b"row"} and content(twin.folder) == {}
+    refresh(path.parent)
+    assert content(twin.folder) == {"runs/a.parquet": b"row"}
+
+
+def test_both_hold_the_same_after_any_change(twin: Mirror, tmp_path: Path) -> None:
+    runs = twin.folder / "runs"
+    write_atomic(runs / "a", b"one")
+    write_atomic(runs / "b", lambda file: file.write(b"two"))
+    write_atomic(runs / "a", b"three")
+    move(runs / "b", runs / "c")
+    (runs / "log").write_text("said")
+    keep(runs / "log")
+    write_atomic(runs / "d", b"four")
+    remove(runs / "d")
+    expected = {"runs/a": b"three", "runs/c": b"two", "runs/log": b"said"}
+    assert content(tmp_path / "there") == content(twin.folder) == expected
+
+
+def test_pulling_brings_what_changed_and_takes_what_is_gone(twin: Mirror, tmp_path: Path) -> None:
+    there, here = tmp_path / "there" / "runs", twin.folder / "runs"
+    there.mkdir(parents=True)
+    for name in ("same", "other", "gone"):
+        write_atomic(here / name, name.encode())
+    before = (here / "same").stat().st_ino
+    (there / "gone").unlink()
+    (there / "new").write_bytes(b"new")
+    (there / "other").write_bytes(b"longer than before")
+    (here / ".lock").touch()
+    refresh(here)
+    assert content(here) == {"same": b"same", "other": b"longer than before", "new": b"new", ".lock": b""}
+    assert (here / "same").stat().st_ino == before  # was not brought again
+
+
+def test_hidden_folders_and_other_folders_are_not_mirrored(twin: Mirror, tmp_path: Path) -> None:
+    write_atomic(twin.folder / "figures" / ".drawn" / "x.png", b"cache")
+    write_atomic(tmp_path / "elsewhere" / "x", b"no")
+    assert content(tmp_path / "there") == {}
+    assert mirror_of(tmp_path / "elsewhere") is None and mirror_of(twin.folder / "a") is twin
+    assert (name_of(twin.folder / "a" / "b"), name_of(Path("a"))) == (f"file://{tmp_path}/there/a/b", "a")
+
+
+def test_a_table_costs_one_put_and_a_folder_one_listing(server: Server, tmp_path: Path) -> None:
+    twin = attach(server.url("bucket/counted"), tmp_path / "here")
+    write_atomic(twin.folder / "runs" / "a.parquet", b"x" * 20_000)
+    assert server.requests == ["PUT /bucket/counted/runs/a.parquet", "HEAD /bucket/counted/runs/a.parquet"]
+    for number in range(5):
+        write_atomic(twin.folder / "runs" / f"{number}.parquet", b"y")
+    server.requests.clear()
+    refresh(twin.folder / "runs")
+    assert server.requests == ["GET /bucket counted/runs/"]
+    assert folder_names(twin.folder) == ["runs"]
+    other = attach(server.url("bucket/counted"), tmp_path / "another machine")
+    other.pull(other.folder / "runs")
+    assert content(other.folder) == content(twin.folder)
+
+
+@pytest.mark.parametrize(("status", "body"), [("503 Slow Down", SLOW_DOWN), ("500 Internal Server Error", INTERNAL)])
+def test_a_busy_server_is_asked_again(server: Server, tmp_path: Path, status: str, body: bytes) -> None:
+    twin = attach(server.url(f"bucket/busy{status[:3]}"), tmp_path / "here")
+    twin.check()
+    server.failing(2, status, body)
+    write_atomic(twin.folder / "a", b"1")
+    server.failing(2, status, body, "GET")
+    refresh(twin.folder)
+    assert twin.read(twin.folder / "a") == b"1"
+
+
+def test_a_server_that_takes_nothing_is_a_shortage_and_leaves_nothing_here(server: Server, tmp_path: Path) -> None:
+    twin = attach(server.url("bucket/full"), tmp_path / "here")
+    twin.check()
+    server.answer = lambda request: ("503 Slow Down", SLOW_DOWN) if request.startswith("PUT") else None
+    with pytest.raises(ShortageError, match=r"does not answer as it should"):
+        write_atomic(twin.folder / "runs" / "a", b"1")
+    server.answer = lambda request: None
+    assert content(twin.folder) == {} and twin.read(twin.folder / "runs" / "a") is None
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("nobody/x", r"cannot be written: .*NO_SUCH_BUCKET"),
+        ("bucket/../y", "names no folder"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(server: Server, tmp_path: Path, place: str, words: str) -> None:
+    with pytest.raises(FplError, match=words):
+        attach(server.url(place)).check()
+
+
+def test_unknown_options_of_a_server_are_named() -> None:
+    with pytest.raises(FplError, match="unknown option 'regoin'; there are region, scheme, endpoint_override"):
+        attach("s3://bucket/x?regoin=here").check()
+
+
+CLIENT = """
+import sys
+from pathlib import Path
+from fpl.files import write_atomic
+from fpl.mirror import attach
+twin = attach(sys.argv[1], Path(sys.argv[2]))
+write_atomic(twin.folder / "last.pt", b"n" * 12_000_000)
+"""
+
+
+def test_a_client_that_is_killed_while_it_sends_leaves_the_old_object(server: Server, tmp_path: Path) -> None:
+    twin = attach(server.url("bucket/killed"), tmp_path / "here")
+    write_atomic(twin.folder / "last.pt", b"old")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(request: str) -> None:
+        # The first part of the large object: it is on its way, and never whole.
+        if request.startswith("PUT"):
+            begun.set()
+            go_on.wait(60)
+
+    server.answer = hold
+    other = str(tmp_path / "other machine")
+    with subprocess.Popen([sys.executable, "-c", CLIENT, twin.url, other], env={**os.environ}) as client:
+        assert begun.wait(60)
+        client.send_signal(signal.SIGKILL)
+    go_on.set()
+    server.answer = lambda request: None
+    assert twin.read(twin.folder / "last.pt") == b"old"
+    assert [path for path in content(Path(other)) if not Path(path).name.startswith(".")] == []
