@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,20 +37,26 @@ class Node:
         return execution.room(self.cpus, self.gpus)
 
 
+def warn(text: str) -> None:
+    """Tell the user on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
 class Cluster:
     """The Ray cluster that this process is connected to.
 
     Args:
         shared: Whether other machines may belong to it, so that its nodes must be asked what they see.
+        left_out: Ids of nodes that cannot do the work.
     """
 
-    def __init__(self, shared: bool) -> None:
-        self.shared = shared
+    def __init__(self, shared: bool, left_out: tuple[str, ...] = ()) -> None:
+        self.shared, self.left_out = shared, left_out
         self._checked: set[Places] = set()
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes that are alive now."""
+        """The nodes that are alive now, without those that are left out."""
         import ray
 
         return [
@@ -59,7 +67,7 @@ class Cluster:
                 float(node["Resources"].get("GPU", 0)),
             )
             for node in ray.nodes()
-            if node["Alive"]
+            if node["Alive"] and node["NodeID"] not in self.left_out
         ]
 
     def describe(self) -> str:
@@ -74,25 +82,52 @@ class Cluster:
         """
         return runs_at_once(self.nodes, execution)
 
-    def check(self, execution: Execution, places: Places) -> None:
-        """Refuse at once what could only fail or wait for ever.
+    def check(self, execution: Execution, places: Places, say: Callable[[str], None] = warn) -> None:
+        """Refuse at once what could only fail or wait for ever; leave out nodes that cannot do the work if others can.
+
+        Args:
+            execution: How a run is carried out.
+            places: Folders.
+            say: Takes a line for each node that is left out.
 
         Raises:
-            FplError: Not one run fits, or a node sees other folders or software than this process.
+            FplError: Not one run fits on the nodes that see the same folders and software as this process.
         """
         self.concurrency(execution)
         nodes, places = self.nodes, absolute(places)
         if (self.shared or len(nodes) > 1) and places not in self._checked:
-            self._check_folders(nodes, places)
+            self._leave_out(nodes, self._problems(nodes, places), execution, say)
             self._checked.add(places)
 
-    def _check_folders(self, nodes: list[Node], places: Places) -> None:
+    def _leave_out(
+        self, nodes: list[Node], problems: Mapping[str, list[str]], execution: Execution, say: Callable[[str], None]
+    ) -> None:
+        """Go on without the nodes that have problems, by id, if a run fits on the others."""
+        told = [problem for found in problems.values() for problem in found]
+        try:
+            runs_at_once([node for node in nodes if node.node_id not in problems], execution)
+        except FplError:
+            if not told:
+                raise
+            raise FplError(
+                "\n".join(told),
+                where="nodes of the cluster",
+                hint="all nodes need the same package, and the folders of results, data, splits and weights on a file "
+                "system that they share, under the same paths",
+            ) from None
+        for problem in told:
+            say(f"left out: {problem}")
+        self.left_out += tuple(problems)
+
+    def _problems(self, nodes: list[Node], places: Places) -> dict[str, list[str]]:
+        """What keeps nodes from carrying runs out, by the ids of those that have anything; all are asked at once."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         marker = f".fpl-check-{secrets.token_hex(8)}"
         path = places.out / marker
         write_atomic(path, secrets.token_hex(16).encode())
+        problems: dict[str, list[str]] = {}
         try:
             expected = look_around("this process", places, marker)
             look = ray.remote(num_cpus=0, max_retries=0)(look_around)
@@ -103,23 +138,17 @@ class Cluster:
                 for node in nodes
             ]
             ray.wait(answers, num_returns=len(answers), timeout=NODE_PATIENCE)
-            views, problems = [], []
             for node, answer in zip(nodes, answers, strict=True):
                 try:
-                    views.append(ray.get(answer, timeout=0))
+                    found = differences(expected, ray.get(answer, timeout=0), places)
                 except ray.exceptions.RayError as error:
-                    if node in self.nodes:  # otherwise it died meanwhile, and no run will be sent there
-                        problems.append(f"node {node.address}: no answer ({first_line(error)})")
+                    # One that died meanwhile is told of too: no run will be sent there.
+                    found = [f"node {node.address}: no answer ({first_line(error)})"]
+                if found:
+                    problems[node.node_id] = found
         finally:
             remove(path)
-        problems += [problem for view in views for problem in differences(expected, view, places)]
-        if problems:
-            raise FplError(
-                "\n".join(problems),
-                where="nodes of the cluster",
-                hint="all nodes need the same package, and the folders of results, data, splits and weights on a file "
-                "system that they share, under the same paths",
-            )
+        return problems
 
 
 def capacity_words(nodes: list[Node]) -> str:

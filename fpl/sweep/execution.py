@@ -33,6 +33,7 @@ class Execution(LoopOptions):
         concurrency: Runs at once; None: as many as fit.
         max_failures: How often a run whose process died is taken up again.
         callbacks: `package.module:NAME` of what Ray Tune tells the driver's news too.
+        left_out: Ids of the nodes of the cluster that do not see what runs need: no process is placed there.
 
     Raises:
         FplError: Workers, CPUs or GPUs with which no run could be launched, or callbacks without Ray.
@@ -49,6 +50,7 @@ class Execution(LoopOptions):
     concurrency: int | None = None
     max_failures: int = 2
     callbacks: Sequence[str] = ()
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         some = self.cpus_per_worker > 0 or (self.cpus_per_worker == 0 and (self.local or self.launcher != "inline"))
@@ -130,6 +132,11 @@ class Execution(LoopOptions):
         """What Ray sets aside for a worker, by its names. It has to be something: a byte of memory then."""
         named = {"CPU": self.cpus_per_worker, "GPU": self.gpus_per_worker}
         return {name: number for name, number in named.items() if number} or {"memory": 1}
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        """Where processes may be placed, as a selector of the labels that Ray gives its nodes; empty: anywhere."""
+        return {"ray.io/node-id": f"!in({','.join(self.left_out)})"} if self.left_out else {}
 
     def room(self, cpus: float, gpus: float) -> int:
         """Workers that fit onto a machine."""

@@ -151,7 +151,7 @@ def _on_ray(
     with ray_session(execution.address) as cluster:
         say(f"Ray: {cluster.describe()}")
         for _, how in batches:
-            cluster.check(how, places)
+            cluster.check(how, places, say)
         if len(batches) == 2 and execution.gang_cpus_per_worker == 0:
             return run_side_by_side(batches, cluster, view)
         results: dict[str, JobResult] = {}

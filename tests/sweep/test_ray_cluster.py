@@ -120,6 +120,28 @@ def test_a_node_that_cannot_write_is_named(shared: Places) -> None:
     assert differences(driver, found, shared) == [f"node 10.0.0.3: cannot write to the folder of results {shared.out}"]
 
 
+def nodes_of(cpus: list[float]) -> list[Node]:
+    return [Node(f"id{number}", f"10.0.0.{number}", each, 0) for number, each in enumerate(cpus)]
+
+
+def test_nodes_that_cannot_do_the_work_are_left_out_by_name_where_others_can() -> None:
+    cluster, said = Cluster(shared=True), list[str]()
+    cluster._leave_out(
+        nodes_of([2, 2, 2]), {"id1": ["node 10.0.0.1: no data"]}, Execution(cpus_per_worker=2), said.append
+    )
+    assert (cluster.left_out, said) == (("id1",), ["left out: node 10.0.0.1: no data"])
+    assert Execution(left_out=cluster.left_out).nodes == {"ray.io/node-id": "!in(id1)"} and Execution().nodes == {}
+
+
+@pytest.mark.parametrize(("cpus", "bad"), [([2, 1], ["id0"]), ([2, 2], ["id0", "id1"])])
+def test_without_a_node_that_can_all_problems_are_told(cpus: list[float], bad: list[str]) -> None:
+    cluster, problems = Cluster(shared=True), {name: [f"node {name}: no data"] for name in bad}
+    with pytest.raises(FplError, match="same package") as refused:
+        cluster._leave_out(nodes_of(cpus), problems, Execution(cpus_per_worker=2), print)
+    assert refused.value.what.splitlines() == [f"node {name}: no data" for name in bad]
+    assert cluster.left_out == ()
+
+
 def test_folders_are_made_absolute_with_the_weights_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -303,3 +303,22 @@ def test_the_runs_of_a_lost_node_end_on_another(
         alone = at(job, tmp_path / job.run_id)
         run_job(alone)
         assert_same_weights(job, alone)
+
+
+def test_nothing_is_placed_on_a_node_that_is_left_out(
+    machines: Machines, data_places: Places, run_file: Path, tmp_path: Path
+) -> None:
+    job = job_of(load_config(run_file), places_in(data_places, tmp_path / "out"))
+    second = machines.nodes.add_node(num_cpus=1, object_store_memory=100 * 2**20)
+    try:
+        without_head = Cluster(shared=False, left_out=(machines.nodes.head_node.node_id,))
+        assert wait_until(lambda: [node.cpus for node in without_head.nodes] == [1.0], 120)
+        at_work: list[str] = []
+        watcher = Recorder(lambda run_id, step: at_work.extend(descendants(machines.raylet(second)).values()))
+        results = run_on_ray([job], Execution(), without_head, watcher)
+        assert results[job.run_id].status == "done"
+        assert [title for title in at_work if title.startswith("ray::ResourceTrainable")]
+        with pytest.raises(FplError, match="room for 0 such workers"):
+            run_on_ray([job], Execution(cpus_per_worker=2), without_head, watcher)
+    finally:
+        machines.nodes.remove_node(second)

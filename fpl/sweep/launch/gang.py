@@ -117,7 +117,7 @@ class GangTrial(JobTrial):
         """Ray Train gave the group up while the job is not over: try again where there is hope, else its end."""
         self._futile += 1
         try:
-            Cluster(shared=True).concurrency(self.execution)
+            Cluster(shared=True, left_out=self.execution.left_out).concurrency(self.execution)
         except FplError as infeasible:
             return ended(self.job.run_id, "failed", f"{infeasible.what} (after the loss of nodes)")
         if self._futile > self.execution.attempts and not _waits_for_room(error):

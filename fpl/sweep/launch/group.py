@@ -56,6 +56,7 @@ class Group:
                 num_workers=execution.workers,
                 use_gpu=execution.gpus_per_worker > 0,
                 resources_per_worker=execution.held,
+                label_selector=execution.nodes or None,
             ),
             torch_config=OwnAddressConfig(backend="nccl" if execution.gpus_per_worker else "gloo"),
             run_config=ray.train.RunConfig(

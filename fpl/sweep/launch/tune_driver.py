@@ -239,7 +239,7 @@ def _fit(
     how: Mapping[str, Any] | None = None,
 ) -> None:
     """Let Tune go through the jobs of a grid, or through what a searcher proposes."""
-    execution = events.execution
+    execution = dataclasses.replace(events.execution, left_out=events.cluster.left_out)
     trial = tune.with_parameters(
         TRIALS[execution.launcher], jobs=events.jobs, execution=execution, folder=folder / "groups"
     )
@@ -252,7 +252,8 @@ def _fit(
         bundle = {"memory": 1}
     # What others call a trial: what a searcher does, or its run.
     names = [job.run_id for job in events.jobs]
-    held = tune.PlacementGroupFactory([{name: number for name, number in bundle.items() if number}])
+    where = {"bundle_label_selector": [execution.nodes]} if execution.nodes else {}
+    held = tune.PlacementGroupFactory([{name: number for name, number in bundle.items() if number}], **where)
     tuner = tune.Tuner(
         tune.with_resources(trial, held),
         **space,

@@ -72,7 +72,7 @@ def run_search(
             say(str(damage))
     with ray_session(execution.address) as cluster:
         say(f"Ray: {cluster.describe()}")
-        cluster.check(execution, places)
+        cluster.check(execution, places, say)
         for plan in plans:
             with _alone(plan.study, places.out, say):
                 driver = StudyDriver(plan, places, execution, cluster, retry_failed, say)
