@@ -24,6 +24,7 @@ from rounds import write_rows
 from store_writer import AGE, SCALE, seeds_of, write_store
 
 from fpl.store.compact import FOLDER, compact
+from fpl.store.parts import files_of
 from fpl.store.schema import RUNS
 from fpl.sweep.plan.capacity import processor_name
 from fpl.text import table
@@ -36,7 +37,7 @@ NEWER = 50
 def main() -> None:
     """Write, read, print, and write the table if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=10_000, help="A few more, for whole seeds.")
     parser.add_argument("--history", type=int, default=100, help="Rows of a run.")
     parser.add_argument("--rounds", type=int, default=3, help="Of which the median is taken; one file by file.")
     parser.add_argument("--out", type=Path, help="Folder of the store; else one that is removed.")
@@ -44,22 +45,24 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         out = asked.out or Path(temporary) / "store"
+        seeds = seeds_of(asked.runs)
         if not (out / RUNS).is_dir():
-            write_store(out, asked.runs, asked.history)
-        rows = measure(out, asked.runs, asked.rounds)
-    print(f"{asked.runs} runs with {asked.history} rows of history each; {processor_name()}")
+            write_store(out, seeds, asked.history)
+        runs = len(files_of(out, RUNS))
+        rows = measure(out, seeds, asked.rounds)
+    print(f"{runs} runs with {asked.history} rows of history each; {processor_name()}")
     print(table(rows))
     if asked.csv:
         write_rows(asked.csv, rows)
 
 
-def measure(out: Path, runs: int, rounds: int) -> list[Mapping[str, str]]:
+def measure(out: Path, seeds: int, rounds: int) -> list[Mapping[str, str]]:
     """A row for each state of the store and command."""
     commands = {
         "load_results": ["-c", LOAD, str(out)],
         "fpl results": ["-m", "fpl", "results", "--out", str(out)],
         "fpl tables": ["-m", "fpl", "tables", "--scale", SCALE, "--results", str(out)],
-        "fpl plan": ["-m", "fpl", "plan", "--rows", "all", "--seeds", str(seeds_of(runs)), "--out", str(out)],
+        "fpl plan": ["-m", "fpl", "plan", "--rows", "all", "--seeds", str(seeds), "--out", str(out)],
     }
     rows: list[Mapping[str, str]] = []
     for state in ("file by file", "compacted", f"{NEWER} newer"):

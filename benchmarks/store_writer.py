@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,38 +26,40 @@ AGE = 3600.0
 PINS = {"labeled": "0" * 16, "unlabeled": "1" * 16}
 
 
-def write_store(out: Path, runs: int, history: int) -> None:
-    """Write a store of some runs of the tables at scale mini, as many seeds as that takes.
+def write_store(out: Path, seeds: int, history: int) -> None:
+    """Write a store of all runs of the tables at scale mini: nothing of them is left to plan.
 
     Args:
         out: An empty folder.
-        runs: How many.
-        history: Rows of `history` of each.
-
+        seeds: Of each cell.
+        history: Rows of `history` of each run.
     """
     templates = {table: _template(table, history) for table in (HISTORY, CLASSES, FUZZINESS)}
     for table in (*templates, RUNS):
         (out / table).mkdir(parents=True)
-    progress, numbers = Progress(runs, unit="run", pause=5.0, stream=sys.stderr), random.Random(0)
-    for number, config in zip(range(runs), _configs(seeds_of(runs)), strict=False):
+    configs, numbers = _configs(seeds), random.Random(0)
+    progress = Progress(len(configs), unit="run", pause=5.0, stream=sys.stderr)
+    for done, config in enumerate(configs, start=1):
         name = run_id(config)
         for table, rows in templates.items():
             _write(out, table, name, rows.set_column(0, "run_id", pa.array([name] * len(rows))))
         _write(out, RUNS, name, _row(config, name, numbers))
-        progress.show(number + 1)
+        progress.show(done)
     progress.note()
 
 
 def seeds_of(runs: int) -> int:
-    """Seeds of a cell with which `fpl plan --rows all --seeds` has at least as many runs."""
-    return -(-runs // len(distinct_runs(load_campaign(EXPERIMENTS, SCALE, seeds=1, rows="all").all_cells)))
+    """Seeds of each cell that make so many runs, or a few more."""
+    return -(-runs // len(_configs(1)))
 
 
-def _configs(seeds: int) -> Iterator[RunConfig]:
+def _configs(seeds: int) -> list[RunConfig]:
+    found = []
     for wanted in distinct_runs(load_campaign(EXPERIMENTS, SCALE, seeds=seeds, rows="all").all_cells):
         data = wanted.config.data
         pinned = data.model_copy(update={"split": data.split.model_copy(update=PINS)})
-        yield wanted.config.model_copy(update={"data": pinned})
+        found.append(wanted.config.model_copy(update={"data": pinned}))
+    return found
 
 
 def _row(config: RunConfig, name: str, numbers: random.Random) -> pa.Table:
