@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,11 @@ def printable(text: str) -> str:
 def is_plain(text: str) -> bool:
     """Whether a text, and what it holds as JSON, surely has nothing that `printable` replaces; quickly told."""
     return "\\" not in text and text.isprintable()
+
+
+def say(text: str) -> None:
+    """Tell the user what happens, on standard error: standard output is for what was asked for."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def printable_tree(value: Any) -> Any:

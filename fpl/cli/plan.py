@@ -10,10 +10,10 @@ import typer
 
 from fpl.cli.groups import grouped
 from fpl.cli.options import Address, Asked, Folders, Launch, Local, Searching, SearchSplits, Store
-from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, say, size_text
+from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, size_text
 from fpl.config.defaults import CITED, CITED_HERE, REPEATS
 from fpl.errors import FplError
-from fpl.text import duration, gigabytes
+from fpl.text import duration, gigabytes, say
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fpl.cli.data import interruptible
 from fpl.errors import FplError
+from fpl.text import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,11 +68,6 @@ def calibrate_runs(machine: Machine, timed: Sequence[tuple[RunConfig, float]]) -
             say=lambda text: print(text, flush=True),
         )
     print(f"calibration of {len(measured)} kinds of steps in {write_calibration(machine.out, measured)}")
-
-
-def say(text: str) -> None:
-    """Tell the user what happens, on standard error: standard output is for what was asked for."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def compact_store(out: Path) -> None:

@@ -12,10 +12,11 @@ import typer
 from fpl.cli.data import interruptible
 from fpl.cli.groups import grouped
 from fpl.cli.options import Address, Asked, Folders, Local, Publish, RunLaunch, Store
-from fpl.cli.planning import compact_store, say
+from fpl.cli.planning import compact_store
 from fpl.cli.reproduced import show, write_live
 from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
+from fpl.text import say
 
 if TYPE_CHECKING:
     from fpl.config.campaign import Campaign

@@ -22,8 +22,9 @@ from fpl.cli.options import (
     SearchSplits,
     Store,
 )
-from fpl.cli.planning import compact_store, say
+from fpl.cli.planning import compact_store
 from fpl.errors import FplError
+from fpl.text import say
 
 if TYPE_CHECKING:
     from fpl.config.study import Study

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, say, size_text
-from fpl.text import duration, gigabytes
+from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, size_text
+from fpl.text import duration, gigabytes, say
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from fpl.mirror import attach, mirror_of, url_of
 from fpl.store.parts import SUFFIX
-from fpl.store.schema import CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, RUNS, SCHEMAS
-
-# Last the tables whose row says that the others are there.
-OF_A_RUN = (CLASSES, EXAMPLES, FUZZINESS, HISTORY, FAILURES, RUNS)
+from fpl.store.schema import OF_ONE_RUN, SCHEMAS
+from fpl.text import say
 
 
-def open_store(path: Path | str, say: Callable[[str], None] | None = None) -> Path:
+def open_store(path: Path | str, say: Callable[[str], None] = say) -> Path:
     """The folder of a store: its own, or of one on object storage its mirror here, whose tables are up to date.
 
     Args:
         path: A folder, or `s3://BUCKET/PATH` (s3, gs, hdfs, abfs, file), as a `Path` too.
-        say: Takes a line for the user when many files are fetched; None prints them on standard error.
+        say: Takes a line for the user when many files are fetched.
 
     Raises:
         FplError: The object storage cannot be opened, or does not answer.
@@ -30,7 +27,7 @@ def open_store(path: Path | str, say: Callable[[str], None] | None = None) -> Pa
     mirror = attach(url)
     mirror.folder.mkdir(parents=True, exist_ok=True)
     for folder in (mirror.folder, *(mirror.folder / table for table in SCHEMAS)):
-        mirror.pull(folder, say or _say)
+        mirror.pull(folder, say)
     return mirror.folder
 
 
@@ -38,9 +35,5 @@ def refresh_run(out: Path, run_id: str) -> None:
     """Bring the rows of one run here, where another machine may have written them; nothing for a store of this one."""
     if (mirror := mirror_of(out)) is None:
         return
-    for table in OF_A_RUN:
+    for table in OF_ONE_RUN:
         mirror.fetch(out / table / f"{run_id}{SUFFIX}")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

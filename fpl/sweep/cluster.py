@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from fpl.files import remove, write_atomic
 from fpl.sweep.execution import Execution, count_words
 from fpl.sweep.nodes import differences, look_around
 from fpl.sweep.places import Places
+from fpl.text import say
 
 # Seconds for one node to look at its folders.
 NODE_PATIENCE = 60.0
@@ -35,11 +35,6 @@ class Node:
     def room(self, execution: Execution) -> int:
         """Workers that fit onto it."""
         return execution.room(self.cpus, self.gpus)
-
-
-def warn(text: str) -> None:
-    """Tell the user on standard error."""
-    print(text, file=sys.stderr, flush=True)
 
 
 class Cluster:
@@ -82,7 +77,7 @@ class Cluster:
         """
         return runs_at_once(self.nodes, execution)
 
-    def check(self, execution: Execution, places: Places, say: Callable[[str], None] = warn) -> None:
+    def check(self, execution: Execution, places: Places, say: Callable[[str], None] = say) -> None:
         """Refuse at once what could only fail or wait for ever; leave out nodes that cannot do the work if others can.
 
         Args:
