@@ -52,10 +52,10 @@ NO_STORE = ("rehearse",)
 
 
 def store_folder(given: str | Path) -> Path:
-    """The folder of a store that an option names; of one on object storage its mirror here, brought up to date."""
-    from fpl.store.remote import open_store
+    """The folder of a store that an option names; of one on object storage its mirror here, as yet as it is."""
+    from fpl.store.remote import folder_of
 
-    return open_store(given)
+    return folder_of(given)
 
 
 def refuse_urls(arguments: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ def set_scratch(folder: Path | None) -> None:
         os.environ[SCRATCH_VARIABLE] = str(folder.absolute())
 
 
-# What a store may be: the parser opens it.
+# What a store may be; whoever reads it opens it (`open_store`).
 A_STORE: dict[str, Any] = {"parser": store_folder, "metavar": "<path or s3://...>"}
 Store = Annotated[
     Path | None,
@@ -211,11 +211,12 @@ class Folders:
             FplError: The store is on object storage that cannot be written.
         """
         from fpl.config.weights import default_folder
+        from fpl.store.remote import check_writable, open_store
         from fpl.sweep.places import Places
 
         mirror = mirror_of(out)
-        if mirror is not None:
-            mirror.check()
+        check_writable(out)
+        open_store(out)
         weights = self.weights or default_folder(self.data_root, configs)
         return Places(out, self.data_root, self.splits, weights, None if mirror is None else mirror.url)
 

@@ -46,6 +46,8 @@ def reproduce(
     repeats: Annotated[int, typer.Option(min=2, help="Of `noise`: repetitions of the one run.")] = REPEATS,
 ) -> None:
     """Train what the tables lack and print them beside the paper; the same command continues after a kill."""
+    from fpl.store.remote import check_writable
+
     # Read when torch is loaded: one core belongs to one run, which is told its threads.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -58,6 +60,7 @@ def reproduce(
             where=f"--publish with {' '.join(asked.overrides)}",
             hint="leave out the overrides, or --publish: tables and page are in the store's own folder",
         )
+    check_writable(publish)
     campaign = asked.campaign([] if noise else asked.cells)
     if noise:
         campaign = asked.campaign([_noise_cell(campaign)], seeds=1)

@@ -39,6 +39,7 @@ def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> Non
     from fpl.mirror import name_of
     from fpl.report.published import compare_lines
     from fpl.store.read import Results
+    from fpl.store.remote import open_store
 
     _write_environment(account, out)
     compact_store(out)
@@ -51,7 +52,7 @@ def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> Non
     print(f"{done} runs were done before, {len(account.done) - done} trained now; store: {name_of(out)}")
     published = publish or Path("results") / scale_name(asked.experiments, asked.scale)
     if published.resolve() != out.resolve():
-        for line in compare_lines(store, Results(published)):
+        for line in compare_lines(store, Results(open_store(published))):
             print(line)
     whole = asked.shown(store) if asked.names or asked.overrides else shown
     print(f"tables, figures and page in {name_of(out)}: open {write_own(asked, out, shown=whole).page}")

@@ -62,11 +62,13 @@ def search(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     from fpl.config.campaign import scale_file
+    from fpl.store.remote import check_writable
 
     if export is not None:
         from fpl.store.journal import check_journal
 
         check_journal(export)
+    check_writable(publish)
     studies = searching.studies(experiments, name, scale, overrides or [], seeds=seeds, splits=trial_splits)
     out = out or Path("runs") / studies[0].scale
     places = folders.places(out, [study.base for study in studies]).resolved

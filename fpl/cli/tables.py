@@ -56,8 +56,9 @@ def tables(
 def _store(folder: Path | None, scale: str) -> Results | None:
     """The results, or None where nothing has been run; a folder that was named must hold some."""
     from fpl.store.read import Results, load_results
+    from fpl.store.remote import open_store
 
-    path = folder if folder is not None else Path("results") / scale
+    path = open_store(folder if folder is not None else Path("results") / scale)
     if any((path / table).is_dir() for table in ("runs", "failures")):
         return Results(path)
     return load_results(path) if folder is not None else None

@@ -14,6 +14,7 @@ from fpl.errors import FplError
 from fpl.files import remove, write_atomic
 from fpl.store.collect import read_parts, read_table
 from fpl.store.read import Results
+from fpl.store.remote import open_store
 from fpl.store.schema import CIRCUMSTANCES, FAILURES, NOISE, OF_ONE_RUN, RUNS, STUDIES, TRIALS
 
 # One file per table instead of one per run.
@@ -59,6 +60,7 @@ def publish_runs(source: Path, target: Path, taken: Collection[str], *, whole: b
         FplError: `source` and `target` are the same folder, or what `target` holds cannot be used and would be lost.
     """
     _check_apart(source, target)
+    open_store(target)
     theirs = {table: read_table(target, table) for table in OF_ONE_RUN}
     if not whole:
         finished = set(theirs[RUNS]["run_id"].to_pylist())
@@ -89,6 +91,7 @@ def publish_searches(source: Path, target: Path, studies: Collection[str] | None
         FplError: `source` and `target` are the same folder.
     """
     _check_apart(source, target)
+    open_store(target)
     ours = {table: read_parts(source, table)[0] for table in (TRIALS, STUDIES)}
     held = set(ours[STUDIES]["study"].to_pylist())
     taken = held if studies is None else held & set(studies)

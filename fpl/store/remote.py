@@ -15,20 +15,39 @@ def open_store(path: Path | str, say: Callable[[str], None] = say) -> Path:
     """The folder of a store: its own, or of one on object storage its mirror here, whose tables are up to date.
 
     Args:
-        path: A folder, or `s3://BUCKET/PATH` (s3, gs, hdfs, abfs, file), as a `Path` too.
+        path: A folder, the mirror of one, or `s3://BUCKET/PATH` (s3, gs, hdfs, abfs, file), as a `Path` too.
         say: Takes a line for the user when many files are fetched.
 
     Raises:
         FplError: The object storage cannot be opened, or does not answer.
     """
+    place = folder_of(path)
+    if (mirror := mirror_of(place)) is not None:
+        place.mkdir(parents=True, exist_ok=True)
+        for folder in (place, *(place / table for table in SCHEMAS)):
+            mirror.pull(folder, say)
+    return place
+
+
+def folder_of(path: Path | str) -> Path:
+    """The folder of a store, or the one that is its mirror from now on; nothing is asked for or brought yet.
+
+    Raises:
+        FplError: A URL that names no folder.
+    """
     url = url_of(path)
-    if url is None:
-        return Path(path)
-    mirror = attach(url)
-    mirror.folder.mkdir(parents=True, exist_ok=True)
-    for folder in (mirror.folder, *(mirror.folder / table for table in SCHEMAS)):
-        mirror.pull(folder, say)
-    return mirror.folder
+    return Path(path) if url is None else attach(url).folder
+
+
+def check_writable(*stores: Path | None) -> None:
+    """Before work begins: those of the stores that are on object storage can be written.
+
+    Raises:
+        FplError: One cannot.
+    """
+    for store in stores:
+        if store is not None and (mirror := mirror_of(store)) is not None:
+            mirror.check()
 
 
 def refresh_run(out: Path, run_id: str) -> None:
