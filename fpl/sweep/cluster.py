@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from fpl.text import say
 
 # Seconds for one node to look at its folders.
 NODE_PATIENCE = 60.0
+# As many nodes of a kind as are counted with where an autoscaler has no limit.
+NO_LIMIT = 1000
 
 
 @dataclass(frozen=True)
@@ -65,17 +67,29 @@ class Cluster:
             if node["Alive"] and node["NodeID"] not in self.left_out
         ]
 
+    @property
+    def to_come(self) -> list[Node]:
+        """What the autoscaler may add to the nodes that are alive; nothing where there is none."""
+        import ray
+        from ray._private.state import state
+
+        config = state.get_cluster_config() if ray.is_initialized() else None
+        if config is None:
+            return []
+        return to_come([(group.resources, group.max_count) for group in config.node_group_configs], self.nodes)
+
     def describe(self) -> str:
-        """For the user: `2 CPUs, 0 GPUs on 1 node`."""
-        return capacity_words(self.nodes)
+        """For the user: `2 CPUs, 0 GPUs on 1 node`, and what may come to that."""
+        more = self.to_come
+        return capacity_words(self.nodes) + (f"; more may come, {capacity_words(more)}" if more else "")
 
     def concurrency(self, execution: Execution) -> int:
-        """Runs that fit at once.
+        """Runs that fit at once, on the nodes that may come too: what waits for them is what lets them come.
 
         Raises:
             FplError: Not even one does.
         """
-        return runs_at_once(self.nodes, execution)
+        return runs_at_once([*self.nodes, *self.to_come], execution)
 
     def check(self, execution: Execution, places: Places, say: Callable[[str], None] = say) -> None:
         """Refuse at once what could only fail or wait for ever; leave out nodes that cannot do the work if others can.
@@ -100,7 +114,7 @@ class Cluster:
         """Go on without the nodes that have problems, by id, if a run fits on the others."""
         told = [problem for found in problems.values() for problem in found]
         try:
-            runs_at_once([node for node in nodes if node.node_id not in problems], execution)
+            runs_at_once([*(node for node in nodes if node.node_id not in problems), *self.to_come], execution)
         except FplError:
             if not told:
                 raise
@@ -144,6 +158,21 @@ class Cluster:
         finally:
             remove(path)
         return problems
+
+
+def to_come(groups: Sequence[tuple[Mapping[str, float], int]], nodes: Sequence[Node]) -> list[Node]:
+    """Nodes that an autoscaler may add.
+
+    Args:
+        groups: For each kind of node its resources, by Ray's names, and how many there may be; -1: no limit.
+        nodes: Those that are alive; of a kind are those with as many CPUs and GPUs.
+    """
+    found = []
+    for resources, most in groups:
+        cpus, gpus = float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
+        alive = sum((node.cpus, node.gpus) == (cpus, gpus) for node in nodes)
+        found += [Node("", "to come", cpus, gpus)] * max(0, (NO_LIMIT if most < 0 else most) - alive)
+    return found
 
 
 def capacity_words(nodes: list[Node]) -> str:

@@ -15,7 +15,7 @@ import pytest
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import Results
-from fpl.sweep.cluster import Cluster, Node, absolute, runs_at_once
+from fpl.sweep.cluster import Cluster, Node, absolute, runs_at_once, to_come
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import JobResult
 from fpl.sweep.launch import tune_driver
@@ -118,6 +118,37 @@ def test_a_node_that_cannot_write_is_named(shared: Places) -> None:
     driver = NodeView("driver", "m", True, "d", "s", "w", "v")
     found = dataclasses.replace(driver, node="10.0.0.3", writable=False)
     assert differences(driver, found, shared) == [f"node 10.0.0.3: cannot write to the folder of results {shared.out}"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([], []),
+        ([({"CPU": 2.0}, 3)], [(2.0, 0.0)] * 2),  # one of the three is there
+        ([({"CPU": 16.0, "GPU": 8.0, "memory": 1e9}, 1), ({"CPU": 2.0}, 1)], [(16.0, 8.0)]),
+        ([({"CPU": 4.0}, -1)], [(4.0, 0.0)] * 1000),
+    ],
+)
+def test_nodes_that_an_autoscaler_may_add_count(
+    groups: list[tuple[dict[str, float], int]], expected: list[tuple[float, float]]
+) -> None:
+    assert [(each.cpus, each.gpus) for each in to_come(groups, [node(2)])] == expected
+
+
+def test_a_run_that_fits_on_a_node_to_come_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private.state import GlobalState
+    from ray.core.generated import autoscaler_pb2
+
+    group = autoscaler_pb2.NodeGroupConfig(resources={"CPU": 16, "GPU": 4}, max_count=2, name="gpu")
+    config = autoscaler_pb2.ClusterConfig(node_group_configs=[group])
+    monkeypatch.setattr(GlobalState, "get_cluster_config", lambda self: config)
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr(Cluster, "nodes", [node(2)])
+    cluster = Cluster(shared=True)
+    assert cluster.describe() == "2 CPUs, 0 GPUs on 1 node; more may come, 32 CPUs, 8 GPUs on 2 nodes"
+    assert cluster.concurrency(Execution(launcher="train", workers=4, gpus_per_worker=1)) == 2
+    with pytest.raises(FplError, match="room for 8 such workers"):
+        cluster.concurrency(Execution(launcher="train", workers=9, gpus_per_worker=1))
 
 
 def nodes_of(cpus: list[float]) -> list[Node]:
