@@ -49,7 +49,7 @@ class Small(NamedTuple):
 # What the two small scales put in place of the paper's sizes.
 SMALL = {
     "mini": Small((40, 40), 4, 50, 0.1, 1.0, "tiny"),
-    "camvid": Small((96, 128), 4, 160, 0.025, 1.0, "efficientnet_lite0"),
+    "camvid": Small((96, 128), 4, 320, 0.025, 1.0, "efficientnet_lite0"),
 }
 SMALL_LOW_DATA = {"92": "1/16", "183": "1/8", "366": "1/4", "732": "1/2"}
 DRAWN = {"cityscapes": "synthetic_city", "voc": "synthetic_voc"}
