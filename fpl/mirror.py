@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from fpl.errors import FplError, ShortageError
+from fpl.text import first_line
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -40,6 +41,8 @@ AT_ONCE = 16
 # What can be said of an S3 server behind the `?` of a URL.
 _S3_OPTIONS = ("region", "scheme", "endpoint_override")
 S3_ATTEMPTS = 4
+# Letters of what a library says about a failed request: keys are long, and why it failed stands behind them.
+LONGEST = 500
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,16 @@ class Mirror:
             ShortageError: The server does not take them.
         """
         target = self._name(path)
+        folder = target.rpartition("/")[0]
 
         def send() -> None:
             if self._renames:
-                self._files.create_dir(target.rpartition("/")[0], recursive=True)
-                partial = f"{target.rpartition('/')[0]}/.{secrets.token_hex(8)}.tmp"
-                with content.open("rb") as source, self._files.open_output_stream(partial) as stream:
-                    shutil.copyfileobj(source, stream, 2**22)
-                self._files.move(partial, target)
-            else:
-                with content.open("rb") as source, self._files.open_output_stream(target) as stream:
-                    shutil.copyfileobj(source, stream, 2**22)
+                self._files.create_dir(folder, recursive=True)
+            written = f"{folder}/.{secrets.token_hex(8)}.tmp" if self._renames else target
+            with content.open("rb") as source, self._files.open_output_stream(written) as stream:
+                shutil.copyfileobj(source, stream, 2**22)
+            if self._renames:
+                self._files.move(written, target)
 
         self._patiently(send, path)
         # What is here carries the server's time: so it is known to be what is there.
@@ -217,7 +219,7 @@ class Mirror:
             except OSError as error:
                 refused = isinstance(error, PermissionError | FileNotFoundError) or _denied(error)
                 if pause is None or refused:
-                    what = f"the server does not answer as it should: {_first_line(error)}"
+                    what = f"the server does not answer as it should: {first_line(error, LONGEST)}"
                     raise ShortageError(what, where=f"{self.url} ({path.name})", hint=HINT) from error
                 time.sleep(pause)
         raise AssertionError
@@ -330,7 +332,7 @@ def _open(url: str) -> tuple[FileSystem, str]:
         # Delayed: a small object is then sent by one request instead of three.
         return fs.S3FileSystem(retry_strategy=retry, allow_delayed_open=True, **options), found[2].rstrip("/")
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
-        raise FplError(f"cannot be opened: {_first_line(error)}", where=url, hint=HINT) from None
+        raise FplError(f"cannot be opened: {first_line(error, LONGEST)}", where=url, hint=HINT) from None
 
 
 def _denied(error: OSError) -> bool:
@@ -355,8 +357,3 @@ def _same(path: Path, info: FileInfo) -> bool:
 
 def _date(path: Path, info: FileInfo) -> None:
     os.utime(path, ns=(info.mtime_ns, info.mtime_ns))
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__

@@ -181,23 +181,22 @@ def of_another_schema(path: Path) -> None:
     pq.write_table(table.drop_columns([table.column_names[-1]]), path)
 
 
-def with_rows_of_others(path: Path) -> None:
+def with_first_row(path: Path, column: str, value: str) -> None:
     """As a stranger might make it: a good index over rows that no single file would be let through with."""
     index = pq.read_metadata(path).metadata[compacting.INDEX]
     table = pq.read_table(path)
-    names = ["../../x", *table["run_id"].to_pylist()[1:]]
+    values = [value, *table[column].to_pylist()[1:]]
     with pq.ParquetWriter(path, table.schema) as writer:
-        writer.write_table(table.set_column(0, "run_id", pa.array(names)))
+        writer.write_table(table.set_column(table.schema.get_field_index(column), column, pa.array(values)))
         writer.add_key_value_metadata({compacting.INDEX: index})
+
+
+def with_rows_of_others(path: Path) -> None:
+    with_first_row(path, "run_id", "../../x")
 
 
 def with_a_configuration_that_is_none(path: Path) -> None:
-    index = pq.read_metadata(path).metadata[compacting.INDEX]
-    table = pq.read_table(path)
-    configs = ["{", *table["config"].to_pylist()[1:]]
-    with pq.ParquetWriter(path, table.schema) as writer:
-        writer.write_table(table.set_column(2, "config", pa.array(configs)))
-        writer.add_key_value_metadata({compacting.INDEX: index})
+    with_first_row(path, "config", "{")
 
 
 def without_index(path: Path) -> None:
