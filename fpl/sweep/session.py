@@ -38,7 +38,7 @@ QUIET = {
 # variable is heeded by every system.
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 # Seconds between two looks at Ray's own processes, and for this one to end by itself after one of them died.
-WATCH, FAREWELL = 0.5, 20.0
+WATCH, FAREWELL = 0.05, 20.0
 # Seconds for processes that were told to end.
 LAST_WORDS = 5.0
 # Names of sockets below Ray's folder may have 107 characters in all.
@@ -165,7 +165,7 @@ def _remove(folder: Path) -> None:
     ends = time.monotonic() + LAST_WORDS
     while folder.exists() and time.monotonic() < ends:
         shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(WATCH / 10)
+        time.sleep(WATCH)
 
 
 def _loss(name: str, home: Path) -> ShortageError:

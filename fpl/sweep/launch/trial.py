@@ -112,3 +112,18 @@ class JobTrial(tune.Trainable):  # type: ignore[misc]
     @abstractmethod
     def close(self) -> None:
         """Give everything back."""
+
+
+def with_jobs(kind: type[JobTrial], jobs: list[Job], execution: Execution, folder: Path) -> type[JobTrial]:
+    """A kind of trial that has what it carries out with it.
+
+    Not `tune.with_parameters`, which puts it into Ray's object store: a driver that owns objects there is ended by Ray
+    the moment the raylet dies, with exit code 1 and no word, before anybody can say that nothing is lost.
+    """
+
+    class WithJobs(kind):  # type: ignore[misc, valid-type]
+        def setup(self, config: dict[str, Any]) -> None:
+            super().setup(config, jobs, execution, folder)
+
+    WithJobs.__name__ = kind.__name__  # where Ray names its processes
+    return WithJobs

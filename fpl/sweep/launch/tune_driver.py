@@ -31,7 +31,7 @@ from fpl.sweep.launch.callbacks import make_callbacks
 from fpl.sweep.launch.gang import GangTrial
 from fpl.sweep.launch.inline import InlineTrial
 from fpl.sweep.launch.train import TrainTrial
-from fpl.sweep.launch.trial import JobTrial
+from fpl.sweep.launch.trial import JobTrial, with_jobs
 from fpl.sweep.launch.trial_events import TrialEvents
 from fpl.sweep.places import Places
 from fpl.sweep.session import environment
@@ -240,9 +240,7 @@ def _fit(
 ) -> None:
     """Let Tune go through the jobs of a grid, or through what a searcher proposes."""
     execution = dataclasses.replace(events.execution, left_out=events.cluster.left_out)
-    trial = tune.with_parameters(
-        TRIALS[execution.launcher], jobs=events.jobs, execution=execution, folder=folder / "groups"
-    )
+    trial = with_jobs(TRIALS[execution.launcher], events.jobs, execution, folder / "groups")
     room = events.cluster.concurrency(execution)
     if execution.launcher == "inline":
         bundle: dict[str, float] = {"CPU": execution.cpus_per_worker, "GPU": execution.gpus_per_worker}
