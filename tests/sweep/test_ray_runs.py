@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster as RayNodes
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
 
 import fpl
 from fpl.config.compose import load_config
@@ -24,7 +23,7 @@ from fpl.sweep.cluster import Cluster
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, run_job
 from fpl.sweep.job import finished as finished_job
-from fpl.sweep.launch.tune_driver import run_on_ray, run_side_by_side
+from fpl.sweep.launch.tune_driver import run_on_ray, run_side_by_side, search_on_ray
 from fpl.sweep.places import Places
 from fpl.sweep.session import authentication, environment, ray_session
 from tests.sweep.ray_support import Recorder, assert_same_weights, at, descendants, job_of, kill, wait_until
@@ -216,12 +215,37 @@ def run_metrics(job: Job, like: JobResult) -> dict[str, float]:
     return {**found, "train_seconds": like.metrics["train_seconds"]}
 
 
-def test_fresh_workers_give_the_same_and_free_everything(
+class OneTrial(Searcher):  # type: ignore[misc]
+    """A search of one trial, over when it is."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(metric="miou", mode="max")
+        self.left = [{"jobs": [job], "name": "the trial"}]
+
+    def suggest(self, trial_id: str) -> Any:
+        return self.left.pop() if self.left else Searcher.FINISHED
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Nothing is learned."""
+
+    def save(self, checkpoint_path: str) -> None:
+        Path(checkpoint_path).touch()
+
+
+def test_fresh_workers_for_a_search_give_the_same_and_free_everything(
     machines: Machines, data_places: Places, run_file: Path, tmp_path: Path
 ) -> None:
-    job = job_of(load_config(run_file), places_in(data_places, tmp_path / "train"))
-    results = run_on_ray([job], Execution(launcher="train"), machines.cluster, Recorder())
-    assert results[job.run_id].status == "done"
+    job, watcher = job_of(load_config(run_file), places_in(data_places, tmp_path / "train")), Recorder()
+    search_on_ray(
+        OneTrial(job),
+        FIFOScheduler(),
+        Execution(launcher="train"),
+        machines.cluster,
+        job.places,
+        watcher,
+        take_up=lambda: False,
+    )
+    assert [(result.run_id, result.status) for result in watcher.ends] == [(job.run_id, "done")]
     assert all_cpus_free()
     alone = at(job, tmp_path / "alone")
     run_job(alone)
@@ -244,31 +268,6 @@ def test_a_gang_without_cpus_is_at_work_beside_runs_that_hold_them_all(
     for code, errors in start_workers(run_file, pair.places, "seed=2"):
         assert code == 0, errors
     assert_same_weights(inline.beside, pair)
-
-
-def test_a_killed_driver_is_called_again_and_does_what_is_left(
-    machines: Machines, data_places: Places, run_file: Path, tmp_path: Path
-) -> None:
-    places = places_in(data_places, tmp_path / "driver")
-    jobs = [job_of(load_config(run_file), places, seed=seed, steps=18) for seed in range(3)]
-    folders = map(str, (places.out, places.data_root, places.splits_root, run_file))
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "tests.sweep.ray_driver", *folders, "3", "18"], stdout=subprocess.PIPE, text=True
-    )
-    assert driver.stdout is not None
-    said = iter(driver.stdout)
-    assert any(line.startswith(f"reported {jobs[1].run_id} 8") for line in said)
-    driver.kill()
-    driver.wait()
-    assert [path.stem for path in places.out.glob("runs/*.parquet")] == [jobs[0].run_id]
-    # The processes of its own Ray may still hold on to the second run for a moment.
-    results = run_on_ray(jobs, Execution(), machines.cluster, Recorder())
-    assert [results[job.run_id].status for job in jobs] == ["done"] * 3
-    assert "continuing" not in jobs[0].log.read_text() and "is done" in jobs[0].log.read_text()
-    assert "continuing at step" in jobs[1].log.read_text()
-    alone = at(jobs[1], tmp_path / "alone")
-    run_job(alone)
-    assert_same_weights(jobs[1], alone)
 
 
 def test_more_than_there_is_is_refused_at_once(machines: Machines, data_places: Places, run_file: Path) -> None:
