@@ -162,14 +162,7 @@ def _print_table(console: Console, frame: pd.DataFrame) -> None:
         with console.capture() as capture:
             console.print(_table(frame.head(1), folded=folded, widths=widths))
         *head, first, foot = capture.get().splitlines()
-        # Letters may be two places wide, or none.
-        padded = [
-            [
-                (str.rjust if _is_right(frame[name]) else str.ljust)(cell, width + len(cell) - cell_len(cell))
-                for cell in cells
-            ]
-            for name, width, cells in zip(frame, widths, columns, strict=True)
-        ]
+        padded = [_padded(frame[name], width, cells) for name, width, cells in zip(frame, widths, columns, strict=True)]
         bar = first[:1]
         lines = [f"{bar} {f' {bar} '.join(cells)} {bar}" for cells in zip(*padded, strict=True)]
         # Where the terminal is too narrow, or a text has lines of its own, only rich knows how it looks.
@@ -177,6 +170,13 @@ def _print_table(console: Console, frame: pd.DataFrame) -> None:
             print("\n".join([*head, *lines, foot]), file=console.file)
             return
     console.print(_table(frame, folded=folded))
+
+
+def _padded(column: pd.Series, width: int, cells: Sequence[str]) -> list[str]:
+    """The cells of a column as wide as it."""
+    adjust = str.rjust if _is_right(column) else str.ljust
+    # Letters may be two places wide, or none.
+    return [adjust(cell, width + len(cell) - cell_len(cell)) for cell in cells]
 
 
 def _is_right(column: pd.Series) -> bool:

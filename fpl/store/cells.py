@@ -60,8 +60,8 @@ def cells_frame(lookup: Lookup, experiments: Path, where: str = "") -> pd.DataFr
         FplError: No run is of a cell, or a file of `experiments` is broken.
     """
     tables = load_experiments(experiments / TABLES)
-    seeds = sorted({int(seed) for record in lookup.runs.values() if (seed := number(record, "seed")) is not None})
-    rows = [row for path in visible(experiments / "scale", "*.toml") for row in _of_scale(path, tables, seeds, lookup)]
+    scales = visible(experiments / "scale", "*.toml")
+    rows = [row for path in scales for row in _of_scale(path, tables, lookup.seeds, lookup)]
     if not rows:
         hint = "`runs` has them all; runs with overrides, and those of `fpl train`, are of no table"
         raise FplError(

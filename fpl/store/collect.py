@@ -18,13 +18,14 @@ def look_over(folder: Path, table: str) -> list[LeftOut]:
     """Files of a table that cannot be used, as far as that shows without reading their rows."""
     found = []
     try:
-        paths = files_of(folder, table)
+        names = files_of(folder, table)
     except DamagedError as error:
         return [LeftOut(table, folder / table, str(error))]
-    known = held(folder, table, paths).places
-    for path in paths:
-        if path.name in known:
+    known = held(folder, table, names).places
+    for name in names:
+        if name in known:
             continue  # it was read as a whole
+        path = folder / table / name
         try:
             open_part(path, table)
         except FileNotFoundError:
@@ -37,26 +38,27 @@ def look_over(folder: Path, table: str) -> list[LeftOut]:
 def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:
     """All rows of one table of a store that can be used, file by file in the order of their names, and what cannot."""
     try:
-        paths = files_of(folder, table)
+        names = files_of(folder, table)
     except DamagedError as error:
         return SCHEMAS[table].empty_table(), [LeftOut(table, folder / table, str(error))]
     parts, left_out = [], []
-    spaces = _spaces(folder) if table == TRIALS and paths else {}
-    known = held(folder, table, paths)
+    spaces = _spaces(folder) if table == TRIALS and names else {}
+    known = held(folder, table, names)
     rows = known.rows(table)
     if rows is None or (spaces and _fitting(rows, spaces)[1]):
         # Then each file says what is wrong with it.
         known, rows = Held(), SCHEMAS[table].empty_table()
-    for piece in known.pieces(paths):
+    for piece in known.pieces(names):
         if isinstance(piece, tuple):
             parts.append(rows.slice(piece[0], piece[1] - piece[0]))
             continue
-        part, problems = read_part(piece, table)
+        path = folder / table / piece
+        part, problems = read_part(path, table)
         if spaces:
             part, misfits = _fitting(part, spaces)
             problems += misfits
         parts.append(part)
-        left_out += [LeftOut(table, piece, problem) for problem in problems]
+        left_out += [LeftOut(table, path, problem) for problem in problems]
     whole = pa.concat_tables(parts) if parts else SCHEMAS[table].empty_table()
     # All at once: it takes as long for one file as for a thousand.
     return clean(whole), left_out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from fpl.store.frames import latest
 if TYPE_CHECKING:
     from fpl.store.read import Results
 
-Record = dict[Hashable, Any]
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,43 @@ class Lookup:
     failures: dict[str, Failure] = field(default_factory=dict)
     noise: pd.DataFrame = field(default_factory=pd.DataFrame)
 
+    @functools.cached_property
+    def seeds(self) -> list[int]:
+        """Seeds of the runs, smallest first; those of runs that an older version wrote may be missing."""
+        return sorted({int(seed) for record in self.runs.values() if (seed := number(record, "seed")) is not None})
+
+
+class _Row(Mapping[str, Any]):
+    """One row of a frame, whose values are made when they are asked for.
+
+    Of ten thousand runs with ninety columns a table shows a few columns.
+    """
+
+    def __init__(self, columns: _Columns, number: int) -> None:
+        self._columns = columns
+        self._number = number
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name][self._number]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self._columns.frame)
+
+    def __len__(self) -> int:
+        return self._columns.frame.shape[1]
+
+
+class _Columns(dict[str, list[Any]]):
+    """The columns of a frame as lists, each made once."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = frame
+
+    def __missing__(self, name: str) -> list[Any]:
+        values: list[Any] = self.frame[name].to_numpy(dtype=object).tolist()
+        self[name] = values
+        return values
+
 
 def look_up(results: Results | None) -> Lookup:
     """Index results by recipe, once for the same object; None is a store without anything."""
@@ -54,11 +91,11 @@ def look_up(results: Results | None) -> Lookup:
 @functools.lru_cache(maxsize=2)
 def _look_up(results: Results) -> Lookup:
     found = Lookup(noise=results.noise)
-    for record in latest(results.runs).to_dict("records"):
-        recipe = record["recipe"]
+    columns = _Columns(latest(results.runs))
+    for number, recipe in enumerate(columns["recipe"]):
         if recipe in found.runs:
             found.replaced.setdefault(recipe, []).append(found.runs[recipe]["run_id"])
-        found.runs[recipe] = record
+        found.runs[recipe] = _Row(columns, number)
     for row in results.failures.to_dict("records"):
         if row["recipe"] not in found.runs:
             first = next(iter(str(row["reason"] or "").strip().splitlines()), "no reason recorded")

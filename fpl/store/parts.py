@@ -83,19 +83,21 @@ class DamagedError(Exception):
     """A whole file that cannot be used; the message says why."""
 
 
-def files_of(folder: Path, table: str) -> list[Path]:
-    """Files of a table in the order of their names, hidden ones left out; none where there is no such folder.
+def files_of(folder: Path, table: str) -> list[str]:
+    """Names of a table's files, sorted, hidden ones left out; none where there is no such folder.
+
+    Names alone: of ten thousand files only those that are opened need a path.
 
     Raises:
         DamagedError: The folder cannot be listed.
     """
     try:
-        names = os.listdir(folder / table)  # noqa: PTH208 - names are sorted in no time, ten thousand paths are not
+        names = os.listdir(folder / table)  # noqa: PTH208 - see above
     except FileNotFoundError:
         return []
     except OSError as error:
         raise DamagedError(f"{UNREADABLE}{error.strerror}") from None
-    return [folder / table / name for name in sorted(names) if name.endswith(SUFFIX) and not name.startswith(".")]
+    return sorted(name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
 
 
 def read_part(path: Path, table: str, *, keys: bool = False) -> tuple[pa.Table, list[str]]:
@@ -156,6 +158,8 @@ def _first_line(error: Exception) -> str:
 def _drift(found: pa.Schema, table: str) -> str:
     """How the columns of a file differ from those of a table so that it cannot be read as one; empty if not."""
     schema = SCHEMAS[table]
+    if found.equals(schema):
+        return ""
     if not set(found.names) & set(schema.names):
         return f"is a Parquet file of something else, with the columns {', '.join(found.names[:8]) or '(none)'}"
     if lacking := [name for name in KEYS[table] if name not in found.names]:
@@ -190,15 +194,16 @@ def _under_schema(file: pq.ParquetFile, schema: pa.Schema, wanted: Collection[st
     try:
         held = set(file.schema_arrow.names)
         # Small files: threads cost more than they give.
-        part = file.read(columns=[name for name in wanted if name in held], use_threads=False)
-        found = set(part.column_names)
-        columns: dict[str, Any] = {
-            field.name: _cast(part.column(field.name), field.type)
-            if field.name in found
-            else pa.nulls(len(part), field.type)
-            for field in schema
-        }
-        whole = pa.table(columns, schema=schema)
+        whole = file.read(columns=[name for name in wanted if name in held], use_threads=False)
+        if not whole.schema.equals(schema):
+            found = set(whole.column_names)
+            columns: dict[str, Any] = {
+                field.name: _cast(whole.column(field.name), field.type)
+                if field.name in found
+                else pa.nulls(len(whole), field.type)
+                for field in schema
+            }
+            whole = pa.table(columns, schema=schema)
         whole.validate(full=True)
     except Exception as error:
         # As above.

@@ -74,7 +74,7 @@ def injections(out: Path, tables: Iterable[str] = SCHEMAS) -> Iterator[tuple[str
         texts = [field.name for field in SCHEMAS[table] if pa.types.is_string(field.type)]
         free = [name for name in texts if name not in KEYS[table] or name in ("caption", "cell", "scale", "stop")]
         strict = [[name] for name in texts if name not in free]
-        for path in files_of(out, table):
+        for path in (out / table / name for name in files_of(out, table)):
             whole = pq.read_table(path)
             tried = [(free, text) for text in HOSTILE if free]
             tried += [(names, HOSTILE[number % len(HOSTILE)]) for number, names in enumerate(strict)]

@@ -163,7 +163,12 @@ def test_verdicts() -> None:
     assert not of_arrow(None, 1.0).text and not of_arrow(1.0, None).text and not of_arrow(1.0, 0.0).text
 
 
-def test_scipy_is_imported_only_where_it_is_needed() -> None:
-    code = "import sys, fpl.report.tables.summary, fpl.report.page; print('scipy' in sys.modules)"
+def test_what_takes_long_to_import_is_not_imported() -> None:
+    code = (
+        "import sys, fpl.report.tables.summary, fpl.report.page; print('scipy' in sys.modules)\n"
+        "from fpl.report.statistics import SignTest, bootstrap_interval, mean_interval\n"
+        "print(SignTest(2, 1).p, mean_interval([1.0, 3.0]).n, bootstrap_interval([1.0, 2.0], 'ab').n)\n"
+        "print('scipy.stats' in sys.modules)\n"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert done.stdout.split() == ["False", "1.0", "2", "2", "False"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -88,7 +89,7 @@ class Entry:
         """Mean of the gains; None where either side is missing."""
         return float(np.mean(self.gains)) if self.gains else None
 
-    @property
+    @functools.cached_property
     def recipe_of(self) -> dict[int, str]:
         """Recipe digest of each seed that the cell asks for."""
         return {config.seed: recipe for config, recipe in zip(self.cell.configs, self.cell.recipes, strict=True)}

@@ -15,7 +15,7 @@ from fpl.report.tables import verdict
 from fpl.report.tables.entry import Entry, Grid, Line, Scale, State
 from fpl.report.tables.verdict import Verdict
 from fpl.store.cells import measure, metric_column
-from fpl.store.lookup import Lookup, look_up, number
+from fpl.store.lookup import Lookup, look_up
 from fpl.store.read import Results
 
 
@@ -136,13 +136,11 @@ def _over_seeds(cells: Sequence[Cell], lookup: Lookup) -> Spread | None:
     """Spread over the seeds of one setting, of all seeds that the store has of it, asked for or not."""
     if cells[0].experiment.table.metric != "miou":
         return None
-    # Seeds of runs that an older version wrote may be missing.
-    stored = sorted({int(seed) for record in lookup.runs.values() if (seed := number(record, "seed")) is not None})
     groups: dict[str, list[float]] = {}
     for cell in cells:
-        if cell.configs and len(stored) > 1:
+        if cell.configs and len(lookup.seeds) > 1:
             recipe_of = recipes_by_seed(cell.configs[0].model_dump(mode="json"))
-            recipes = [recipe_of(seed) for seed in stored]
+            recipes = [recipe_of(seed) for seed in lookup.seeds]
             values = [measure(cell, lookup.runs[recipe]) for recipe in recipes if recipe in lookup.runs]
             groups[recipes[0]] = [value for value in values if value is not None]
     return spread_within(groups.values())
