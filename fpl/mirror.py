@@ -14,7 +14,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -98,23 +98,36 @@ class Mirror:
             self._bring(path, info)
         return True
 
-    def pull(self, folder: Path, say: Callable[[str], None] = lambda text: None) -> None:
+    def pull(
+        self,
+        folder: Path,
+        say: Callable[[str], None] = lambda text: None,
+        spared: Mapping[str, tuple[int, int]] | None = None,
+    ) -> dict[str, tuple[int, int]]:
         """Make a folder (not those in it) here what it is there; hidden files are left alone.
 
         Args:
             folder: One below `self.folder`, or that itself.
             say: Takes a line for the user where much is to be brought.
+            spared: Name -> size and time (ns) of files that need not be brought where they are still just so.
+
+        Returns:
+            Those of them that were not brought, and are not here.
         """
         there = {path: info for path, info in self._listed(folder).items() if info.is_file}
         wanted = [(path, info) for path, info in there.items() if not _same(path, info)]
+        known = spared or {}
+        left = {path.name: known[path.name] for path, info in wanted if known.get(path.name) == _version(info)}
+        wanted = [each for each in wanted if each[0].name not in left]
         if len(wanted) > 10 * AT_ONCE:
             say(f"fetching {len(wanted)} files of {self.url}/{folder.relative_to(self.folder)} into {folder}")
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for _ in pool.map(lambda each: self._bring(*each), wanted):
                 pass
         for path in _visible_files(folder):
-            if path not in there:
+            if path not in there or path.name in left:
                 path.unlink(missing_ok=True)
+        return left
 
     def folders(self, folder: Path) -> list[str]:
         """Names of the folders in one."""
@@ -352,8 +365,14 @@ def _same(path: Path, info: FileInfo) -> bool:
         here = path.stat()
     except FileNotFoundError:
         return False
-    return bool(here.st_size == info.size and here.st_mtime_ns // 10**9 == info.mtime_ns // 10**9)
+    return (here.st_size, here.st_mtime_ns // 10**9 * 10**9) == _version(info)
+
+
+def _version(info: FileInfo) -> tuple[int, int]:
+    """Size and time of a file that is there; the same as of it here, by whatever request they are known."""
+    return info.size, info.mtime_ns // 10**9 * 10**9
 
 
 def _date(path: Path, info: FileInfo) -> None:
-    os.utime(path, ns=(info.mtime_ns, info.mtime_ns))
+    _, time = _version(info)
+    os.utime(path, ns=(time, time))

@@ -204,8 +204,8 @@ class Folders:
 
     scratch: Scratch = None
 
-    def places(self, out: Path, configs: Sequence[RunConfig]) -> Places:
-        """The folders of some runs, whose store is `out`.
+    def places(self, out: Path, configs: Sequence[RunConfig], *, whole: bool = False) -> Places:
+        """The folders of some runs, whose store is `out`; `whole` as for `open_store`.
 
         Raises:
             FplError: The store is on object storage that cannot be written.
@@ -216,7 +216,7 @@ class Folders:
 
         mirror = mirror_of(out)
         check_writable(out)
-        open_store(out)
+        open_store(out, whole=whole)
         weights = self.weights or default_folder(self.data_root, configs)
         return Places(out, self.data_root, self.splits, weights, None if mirror is None else mirror.url)
 

@@ -65,7 +65,9 @@ def reproduce(
     if noise:
         campaign = asked.campaign([_noise_cell(campaign)], seeds=1)
     out = out or Path("runs") / campaign.scale_name
-    places = folders.places(out, [config for cell in campaign.all_cells for config in cell.configs]).resolved
+    places = folders.places(
+        out, [config for cell in campaign.all_cells for config in cell.configs], whole=True
+    ).resolved
     execution = launch.over(campaign.scale, local=local, address=address, diagnose_every=diagnose_every)
     compact_store(places.out)
     plan = _plan(campaign, places, execution)

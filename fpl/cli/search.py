@@ -71,7 +71,7 @@ def search(
     check_writable(publish)
     studies = searching.studies(experiments, name, scale, overrides or [], seeds=seeds, splits=trial_splits)
     out = out or Path("runs") / studies[0].scale
-    places = folders.places(out, [study.base for study in studies]).resolved
+    places = folders.places(out, [study.base for study in studies], whole=True).resolved
     execution = launch.over(scale_file(experiments, scale), address=address)
     compact_store(places.out)
     plan = _plan(studies, places, execution, searching.budget)

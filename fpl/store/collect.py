@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from fpl.config.search import Parameter
 from fpl.store.compact import Held, held
+from fpl.store.left import left_there
 from fpl.store.parts import DamagedError, LeftOut, clean, files_of, open_part, read_part
+from fpl.store.remote import bring_left
 from fpl.store.rows import misfit, read_object, read_space
 from fpl.store.schema import SCHEMAS, STUDIES, TRIALS
 
@@ -48,6 +50,8 @@ def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:
     if rows is None or (spaces and _fitting(rows, spaces)[1]):
         # Then each file says what is wrong with it.
         known, rows = Held(), SCHEMAS[table].empty_table()
+    if left_there(folder, table).keys() - known.places.keys() and bring_left(folder, table):
+        return read_parts(folder, table)
     for piece in known.pieces(names):
         if isinstance(piece, tuple):
             parts.append(rows.slice(piece[0], piece[1] - piece[0]))

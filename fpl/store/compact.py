@@ -1,9 +1,12 @@
 """One file with the rows of many: a store of ten thousand runs is read by opening one file a table.
 
-The single files stay what counts. `.compact/TABLE.parquet` says of each file whose rows it holds its name, size and
+The single files stay what counts. `compact/TABLE.parquet` says of each file whose rows it holds its name, size and
 time of change. Who reads takes from it the rows of files that are still just so, and opens the others: a file that was
 removed, written anew or damaged is what it would be without it, two writers at once lose nothing but work, and the
 folder may be removed at any moment. Commands that carry out runs write it; those that only show never do.
+
+On object storage it lies beside the single files, and who only shows a store there fetches it first, then those of the
+others that it does not hold as they are (`fpl.store.left`).
 """
 
 from __future__ import annotations
@@ -24,10 +27,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fpl.files import write_atomic
+from fpl.store.left import Version, left_there
 from fpl.store.parts import SUFFIX, DamagedError, files_of, is_sound, read_part
 from fpl.store.schema import OF_ONE_RUN, SCHEMAS
 
-FOLDER = ".compact"
+FOLDER = "compact"
 INDEX = b"fpl.compact"
 # Raised when the index becomes another, or files that were fit to be shown before may not be any more.
 FORMAT = 1
@@ -36,10 +40,6 @@ ENOUGH = 64
 # Seconds. A file that changed just now may change again within one tick of the clock that its time is by, which is
 # another than ours where disks are shared.
 SETTLED = 60.0
-
-
-# What changes with the content of a file: its size in bytes, and when it changed in ns of the file system.
-Version = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -103,24 +103,39 @@ def held(folder: Path, table: str, names: Iterable[str]) -> Held:
 
     Of the compacted file only the index is read.
     """
-    path = folder / FOLDER / f"{table}{SUFFIX}"
-    if not path.is_file():
+    found = _open(folder, table)
+    if found is None:
         return Held()
-    try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        if not file.schema_arrow.equals(SCHEMAS[table]):
-            return Held()  # of another version: what it lacks may stand in the single files
-        index = _index(file.metadata)
-    except Exception:
-        # As above. What carries out runs writes it again.
-        return Held()
+    file, index = found
     ends = list(accumulate(index.rows, initial=0))
     known = dict(zip(index.names, zip(index.versions, pairwise(ends), strict=True), strict=True))
-    here = folder / table
+    here, left = folder / table, left_there(folder, table)
     places = {
-        name: known[name][1] for name in names if name in known and version_of(f"{here}/{name}") == known[name][0]
+        name: known[name][1]
+        for name in names
+        if name in known and (version_of(f"{here}/{name}") or left.get(name)) == known[name][0]
     }
     return Held(places, index, file)
+
+
+def versions_held(folder: Path, table: str) -> dict[str, Version]:
+    """Name and version of each file that the compacted file of a table holds, be it so today or not."""
+    found = _open(folder, table)
+    return {} if found is None else dict(zip(found[1].names, found[1].versions, strict=True))
+
+
+def _open(folder: Path, table: str) -> tuple[pq.ParquetFile, Index] | None:
+    """The compacted file of a table and its index; None where there is none that can be used."""
+    path = folder / FOLDER / f"{table}{SUFFIX}"
+    if not path.is_file():
+        return None
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        # Of another version: what it lacks may stand in the single files.
+        return (file, _index(file.metadata)) if file.schema_arrow.equals(SCHEMAS[table]) else None
+    except Exception:
+        # As above. What carries out runs writes it again.
+        return None
 
 
 def _index(metadata: pq.FileMetaData) -> Index:

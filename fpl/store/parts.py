@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from fpl.errors import FplError
 from fpl.names import is_name
+from fpl.store.left import left_there
 from fpl.store.rows import LOOKED_AT, problem_of
 from fpl.store.schema import FAILURES, KEYS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
 from fpl.text import REPLACEMENT, UNPRINTABLE, printable
@@ -86,7 +87,8 @@ class DamagedError(Exception):
 def files_of(folder: Path, table: str) -> list[str]:
     """Names of a table's files, sorted, hidden ones left out; none where there is no such folder.
 
-    Names alone: of ten thousand files only those that are opened need a path.
+    Names alone: of ten thousand files only those that are opened need a path. Those on object storage alone are among
+    them.
 
     Raises:
         DamagedError: The folder cannot be listed.
@@ -94,10 +96,11 @@ def files_of(folder: Path, table: str) -> list[str]:
     try:
         names = os.listdir(folder / table)  # noqa: PTH208 - see above
     except FileNotFoundError:
-        return []
+        names = []
     except OSError as error:
         raise DamagedError(f"{UNREADABLE}{error.strerror}") from None
-    return sorted(name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
+    found = {name for name in names if name.endswith(SUFFIX) and not name.startswith(".")}
+    return sorted(found | left_there(folder, table).keys())
 
 
 def read_part(path: Path, table: str, *, keys: bool = False) -> tuple[pa.Table, list[str]]:
@@ -132,6 +135,8 @@ def open_part(path: Path, table: str) -> pq.ParquetFile:
     except FileNotFoundError:
         if path.is_symlink():
             raise DamagedError("is a link to nothing") from None
+        if path.name in left_there(path.parent.parent, table):
+            raise DamagedError(f"{UNREADABLE}it is on object storage alone: name the store by its URL") from None
         raise
     except OSError as error:
         raise DamagedError(f"{UNREADABLE}{error.strerror}") from None

@@ -6,17 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fpl.mirror import attach, mirror_of, url_of
+from fpl.store.compact import FOLDER, versions_held
+from fpl.store.left import leave_there
 from fpl.store.parts import SUFFIX
 from fpl.store.schema import OF_ONE_RUN, SCHEMAS
 from fpl.text import say
 
 
-def open_store(path: Path | str, say: Callable[[str], None] = say) -> Path:
+def open_store(path: Path | str, say: Callable[[str], None] = say, *, whole: bool = False) -> Path:
     """The folder of a store: its own, or of one on object storage its mirror here, whose tables are up to date.
+
+    Files whose rows the compacted files there hold stay there: of ten thousand runs a few files are fetched.
 
     Args:
         path: A folder, the mirror of one, or `s3://BUCKET/PATH` (s3, gs, hdfs, abfs, file), as a `Path` too.
         say: Takes a line for the user when many files are fetched.
+        whole: Whether all files are fetched, as who carries out runs needs them: a run is done when its file is here.
 
     Raises:
         FplError: The object storage cannot be opened, or does not answer.
@@ -24,9 +29,25 @@ def open_store(path: Path | str, say: Callable[[str], None] = say) -> Path:
     place = folder_of(path)
     if (mirror := mirror_of(place)) is not None:
         place.mkdir(parents=True, exist_ok=True)
-        for folder in (place, *(place / table for table in SCHEMAS)):
+        # First the compacted files: what changes meanwhile is then newer than they are.
+        for folder in (place, place / FOLDER):
             mirror.pull(folder, say)
+        for table in SCHEMAS:
+            spared = {} if whole else versions_held(place, table)
+            leave_there(place, table, mirror.pull(place / table, say, spared))
     return place
+
+
+def bring_left(place: Path, table: str) -> bool:
+    """Bring all files of a table here, those too that were left on object storage; whether that is possible.
+
+    Raises:
+        FplError: The object storage does not answer.
+    """
+    if (mirror := mirror_of(place)) is None:
+        return False
+    leave_there(place, table, mirror.pull(place / table, say))
+    return True
 
 
 def folder_of(path: Path | str) -> Path:

@@ -275,7 +275,7 @@ def test_a_kill_at_any_moment_loses_nothing(out: Path) -> None:
         "c.ENOUGH = 1\n"
         "moment, calls = int(sys.argv[2]), []\n"
         "def audit(event, args):\n"
-        "    if event in ('open', 'os.rename') and '.compact' in str(args):\n"
+        "    if event in ('open', 'os.rename') and '/compact/' in str(args):\n"
         "        calls.append(event)\n"
         "        if len(calls) == moment:\n"
         "            os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -14,7 +14,7 @@ from fpl.config.campaign import Campaign
 from fpl.config.cells import Cell
 from fpl.config.checks import warnings_of, worker_problem
 from fpl.config.schema import RunConfig
-from fpl.store.schema import FAILURES, RUNS
+from fpl.store.read import Results, has_results
 from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan.capacity import Capacity, makespan
@@ -247,11 +247,8 @@ def cost_models(
 
 def recorded(places: Places) -> tuple[set[str], dict[str, str]]:
     """Recipes that are done, and those that failed with their reason."""
-    if not any(any((places.out / table).glob("[!.]*.parquet")) for table in (RUNS, FAILURES)):
+    if not has_results(places.out):
         return set(), {}
-    # Only now: pandas is half of the time that a plan takes.
-    from fpl.store.read import Results
-
     results = Results(places.out)
     failures = results.failures
     reasons = zip(failures["recipe"], failures["reason"], failures["log"], strict=True)
