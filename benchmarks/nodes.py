@@ -2,10 +2,10 @@
 
     python benchmarks/nodes.py [--nodes 8] [--runs 1000] [--per-node 1] [--csv FILE]
 
-A cluster of so many nodes (Ray's own, simulated on this machine), and runs that do nothing: what is left is the driver's
+A cluster of so many nodes, simulated on this machine by Ray, and runs that do nothing: what is left is the driver's
 scheduling. CPU milliseconds are those of the driver's process alone, a row for each quarter of the runs: they should
-not grow. The seconds of the preflight are of this machine's cores, which start a process for every node; on real nodes
-each starts its own.
+not grow. The seconds of the preflight are of this machine's cores, which start a process for every node; real nodes
+each start their own.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, RowsShown, Scale, Seeds
+from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, RowsShown, Scale, Scratch, Seeds
 from fpl.errors import FplError
 
 
@@ -25,6 +25,7 @@ def figures(
     seeds: Seeds = None,
     rows: RowsShown = None,
     experiments: Experiments = EXPERIMENTS,
+    scratch: Scratch = None,
 ) -> None:
     """Draw the paper's figures from results that are there, as PNG, PDF and CSV; nothing is trained."""
     from fpl.cli.report import on_all_cores

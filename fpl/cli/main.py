@@ -15,7 +15,7 @@ import fpl
 from fpl.cli.data import DATA, DataRoot, data_app, interruptible
 from fpl.cli.figures import figures
 from fpl.cli.groups import grouped
-from fpl.cli.options import A_STORE, Folders, refuse_urls
+from fpl.cli.options import A_STORE, Folders, Scratch, refuse_urls
 from fpl.cli.plan import plan
 from fpl.cli.rehearse import rehearse
 from fpl.cli.report import report
@@ -184,6 +184,7 @@ def evaluate(
     device: Device = "auto",
     threads: Threads = THREADS,
     csv: Annotated[Path | None, typer.Option(help="Also write the IoU per class there.")] = None,
+    scratch: Scratch = None,
 ) -> None:
     """Evaluate a trained run on the data set's validation part, per class."""
     from fpl.report.results import print_scores
@@ -210,6 +211,7 @@ def predict(
     choice: Choice = "best",
     device: Device = "auto",
     threads: Threads = THREADS,
+    scratch: Scratch = None,
 ) -> None:
     """Predict class maps (palette PNG) and colour overlays for a folder of images."""
     from fpl.train.predict import predict_folder
@@ -229,6 +231,7 @@ def results(
     query: Annotated[str | None, typer.Option(help="pandas expression: \"`loss.kind` == 'fpl'\".")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns, separated by commas; 'all' for every one.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table there instead.")] = None,
+    scratch: Scratch = None,
 ) -> None:
     """Show the runs of a store as a table."""
     from fpl.report.results import print_results

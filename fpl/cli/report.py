@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, RowsShown, Scale, Seeds
+from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, RowsShown, Scale, Scratch, Seeds
 from fpl.errors import FplError
 
 Item = TypeVar("Item")
@@ -29,6 +29,7 @@ def report(
     seeds: Seeds = None,
     rows: RowsShown = None,
     experiments: Experiments = EXPERIMENTS,
+    scratch: Scratch = None,
 ) -> None:
     """Write tables, figures, main page and a page with CSV per search from results that are there."""
     from fpl.config.campaign import scale_name

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, Scale, Seeds
+from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, Scale, Scratch, Seeds
 from fpl.errors import FplError
 
 
@@ -22,6 +22,7 @@ def show(
     ] = None,
     seeds: Seeds = None,
     experiments: Experiments = EXPERIMENTS,
+    scratch: Scratch = None,
 ) -> None:
     """Show one cell: its settings and where each comes from, the command that makes it, its runs and their logs."""
     from fpl.config.campaign import BASE, load_campaign

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fpl.cli.options import A_STORE, EXPERIMENTS, Asked, Experiments, Names, RowsShown, Scale, Seeds
+from fpl.cli.options import A_STORE, EXPERIMENTS, Asked, Experiments, Names, RowsShown, Scale, Scratch, Seeds
 
 if TYPE_CHECKING:
     from fpl.report.tables.entry import Grid
@@ -30,6 +30,7 @@ def tables(
     format: Annotated[Format, typer.Option(help="How they are written.")] = "terminal",
     to: Annotated[Path | None, typer.Option(help="File to write.", show_default="standard output")] = None,
     experiments: Experiments = EXPERIMENTS,
+    scratch: Scratch = None,
 ) -> None:
     """Show the paper's tables, its numbers beside ours, with what is missing and why."""
     from fpl.config.campaign import scale_name

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import fpl
 from fpl import mirror
+from fpl.cli.main import app
 from fpl.cli.options import refuse_urls, store_folder
 from fpl.errors import FplError
 from fpl.store.write import write_failure
+from tests.store.test_store import add
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +59,23 @@ def test_a_store_there_is_opened_by_its_url_alone(tmp_path: Path) -> None:
     write_failure(tmp_path / "there", row)
     assert store_folder(url) == tmp_path / "scratch" / "file" / str(tmp_path).strip("/") / "there"
     assert list(fpl.load_results(url).failures["reason"]) == ["no luck"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["results", "--out"], "1 of 1 runs"),
+        (["tables", "table4", "--results"], "0 of 6 runs done"),
+        (["show", "table4.fpl_cps.t095", "--results"], "not yet run"),
+    ],
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_what_shows_a_store_there_keeps_it_in_the_scratch_folder(
+    tmp_path: Path, arguments: list[str], said: str, named: bool
+) -> None:
+    add(tmp_path / "there", "a-s0-01234567")
+    scratch = tmp_path / ("named" if named else "scratch")
+    asked = [*arguments, f"file://{tmp_path}/there", *(["--scratch", str(scratch)] if named else [])]
+    found = CliRunner().invoke(app, asked)
+    assert found.exit_code == 0 and said in found.output
+    assert len(list(scratch.glob("file/**/there/runs/a-s0-01234567.parquet"))) == 1
