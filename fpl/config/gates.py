@@ -18,7 +18,7 @@ def gate_warnings(key: str, gate: float, loss: LossConfig, kind: Literal["pixel"
         loss: The pixel loss.
         kind: Of the gate: on single pixels, or their share as the weight of all (`fpl.methods.gates.gate`).
     """
-    if loss.kind != "fpl" or loss.strategy not in ("n-1", "n", "ratio") or gate < loss.threshold:
+    if loss.kind != "fpl" or loss.strategy not in ("n-1", "n", "ratio", "soft") or gate < loss.threshold:
         return []
     if kind == "mean":
         return [

@@ -133,7 +133,8 @@ class LossConfig(Section):
     stride: Side = 1
     # Upper bound T on the cumulative probability of the fuzzy positives (paper, Fuzzy Positive Assignment).
     threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.9
-    strategy: Literal["n-1", "n", "fixed", "step", "ratio"] = "n-1"
+    # soft, this suite's own: the n-th class is positive in part, so that T is met exactly.
+    strategy: Literal["n-1", "n", "fixed", "step", "ratio", "soft"] = "n-1"
     fixed_k: Annotated[int, Field(ge=1, le=255)] = 2
     ratio: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     weight: Literal["concave", "linear", "convex", "none"] = "concave"

@@ -91,7 +91,10 @@ def positive_mask(scores: Tensor, ranking: Ranking, k: Tensor) -> Tensor:
 
 
 def assign_sorted(cumulative: Tensor, rules: Rules) -> Tensor:
-    """Do the work of :func:`assign` on running sums [B, *spatial, C] of descending probabilities."""
+    """Do the work of :func:`assign` on running sums [B, *spatial, C] of descending probabilities.
+
+    Of ``soft`` it gives the classes that belong to the set wholly: the rest is :func:`partial_membership`.
+    """
     classes = cumulative.shape[-1]
     pixels = cumulative.shape[:-1]
     if rules.strategy == "fixed":
@@ -101,7 +104,7 @@ def assign_sorted(cumulative: Tensor, rules: Rules) -> Tensor:
     else:
         exceeds = cumulative > rules.bound if rules.fidelity == "paper" else cumulative >= rules.bound
         n = (exceeds.logical_not_().sum(-1) + 1).clamp_(max=classes)
-        if rules.strategy == "n-1":
+        if rules.strategy in ("n-1", "soft"):
             k = (n - 1).clamp_(min=1)
         elif rules.strategy == "ratio":
             # The small term keeps a product such as 0.29 * 100 = 28.999... from losing a whole class.
@@ -109,6 +112,31 @@ def assign_sorted(cumulative: Tensor, rules: Rules) -> Tensor:
         else:
             k = n
     return k.clamp_(max=min(RELEASED_CAP, classes - 1)) if rules.fidelity == "released" else k
+
+
+def partial_membership(probs: Tensor, cumulative: Tensor, k: Tensor, rules: Rules) -> Tensor:
+    """Membership m of the class behind the K first, for ``soft``: the share of it that fills their sum up to T.
+
+    Args:
+        probs: Descending probabilities [B, *spatial, C].
+        cumulative: Their running sums.
+        k: Whole members [B, *spatial], what :func:`assign_sorted` gives.
+        rules: T, and whether the released bound holds.
+
+    Returns:
+        [B, *spatial], 0 .. 1; NaN where the probabilities are.
+    """
+    lack = rules.bound - cumulative.gather(-1, (k - 1).unsqueeze(-1)).squeeze(-1)
+    # K is below C here. Where nothing is lacking, the class may have no probability to divide by.
+    share = lack / probs.gather(-1, k.unsqueeze(-1)).squeeze(-1)
+    part = torch.where(lack <= 0, torch.zeros_like(share), share.clamp(max=1))
+    bounded = rules.fidelity == "released"
+    return part.masked_fill(k >= min(RELEASED_CAP, probs.shape[-1] - 1), 0) if bounded else part
+
+
+def nearest_k(k: Tensor, part: Tensor) -> Tensor:
+    """K as a whole number, for counts and pictures: a class belongs to the set from a membership of one half on."""
+    return k + (part >= 0.5)
 
 
 def assign(
@@ -133,6 +161,14 @@ def assign(
     * ``step``: K = 3, 2, 1 in the first, second and last third of training, C - 1 at most.
     * ``ratio``: K = max(floor(ratio * n), 1), the appendix's [alpha n], an integer below n.
 
+    One more is this suite's own:
+
+    * ``soft``: the K at which the running sum is T, no more and no less: n - 1 classes belong to the set wholly and
+      the n-th with the membership m = (T - V^{n-1}) / p^n, where V^{n-1} is the sum before it; K = n - 1 + m. Where the
+      first class alone exceeds T, K = 1. K is continuous in the probabilities, where n - 1 and n jump. Of the n-th
+      class p^n >= (1 - T) / (C - n + 1), since it is the largest of those that share what is missing from 1: an error
+      of e in a sum moves K by no more than e (C - n + 1) / (1 - T).
+
     Args:
         teacher_probs: Probabilities [B, C, *spatial], C >= 2.
         threshold: T, 0 < T <= 1.
@@ -146,7 +182,8 @@ def assign(
         progress: Share of training that is over, 0 .. 1, for ``step``.
 
     Returns:
-        int64 K [B, *spatial], 1 <= K <= C - 1 (C for ``n``). A pixel with a NaN has the largest K of its strategy.
+        K [B, *spatial], 1 <= K <= C - 1 (C for ``n``, and for ``soft`` where T is 1). int64, and a pixel with a NaN has
+        the largest K of its strategy; for ``soft`` float32 (float64 for such probabilities), and NaN.
 
     Raises:
         ValueError: An argument is outside its range, or the tensor has another shape or dtype.
@@ -156,16 +193,19 @@ def assign(
         threshold=threshold, strategy=strategy, fidelity=fidelity, fixed_k=fixed_k, ratio=ratio, progress=progress
     ).checked()
     with torch.no_grad():
-        cumulative = sort_classes(to_compute(teacher_probs)).values.cumsum(-1)
-        return assign_sorted(cumulative, rules)
+        probs = sort_classes(to_compute(teacher_probs)).values
+        cumulative = probs.cumsum(-1)
+        k = assign_sorted(cumulative, rules)
+        return k + partial_membership(probs, cumulative, k, rules) if rules.strategy == "soft" else k
 
 
 def check_k(k: Tensor, scores: Tensor) -> None:
-    """Raise ValueError unless ``k`` is int64 with one number, 1 .. C, for each pixel of ``scores``."""
-    if k.dtype != torch.int64:
-        raise ValueError(f"k has dtype {k.dtype}; allowed: torch.int64")
+    """Raise ValueError unless ``k`` has one number, 1 .. C, for each pixel of ``scores``, int64 or a float."""
+    if k.dtype not in (torch.int64, torch.float32, torch.float64):
+        raise ValueError(f"k has dtype {k.dtype}; allowed: torch.int64, torch.float32, torch.float64")
     check_map("k", k, scores)
     if k.numel() and not k.is_meta:
-        least, most = (int(number) for number in torch.aminmax(k))
+        least, most = (number.item() for number in torch.aminmax(k))
+        # A NaN is neither: such a pixel's weight is NaN.
         if least < 1 or most > scores.shape[1]:
             raise ValueError(f"k holds {least if least < 1 else most}; allowed: 1 .. C = {scores.shape[1]}")

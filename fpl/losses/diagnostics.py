@@ -17,7 +17,8 @@ from fpl.losses.kernels.contract import make_settings
 from fpl.losses.regularization import split_sums
 from fpl.losses.resolution import enlarge, make_teaching
 from fpl.losses.rules import DEFAULTS, Rules
-from fpl.losses.scores import Order, compare
+from fpl.losses.scores import Order, compare, push_by
+from fpl.losses.shortcut import Decision
 
 # Logits that are looked at together: what is computed from them takes some twenty times their memory.
 CHUNK = 1 << 22
@@ -28,10 +29,10 @@ def _published(rules: Rules, strategy: str) -> Rules:
     return rules._replace(strategy=strategy, fidelity="paper")
 
 
-def _slope_sum(student: Tensor, order: Order, k: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor:
-    """Sum s = SUM over negatives of dL/dz over the pixels, for given K."""
-    slope = split_sums(student, order.positive(k)).violation.sigmoid().squeeze(1)
-    return total(poison(slope, order.top))
+def _slope_sum(student: Tensor, decision: Decision, total: Callable[[Tensor], Tensor]) -> Tensor:
+    """Sum s = SUM over negatives of dL/dz over the pixels, for a whole K."""
+    slope = split_sums(student, decision.positive).violation.sigmoid().squeeze(1)
+    return total(poison(slope, decision.top))
 
 
 def _sums(
@@ -49,29 +50,27 @@ def _sums(
         sums = torch.zeros(classes, dtype=torch.float64, device=student.device)
         return sums.index_add_(0, (k - 1)[included], values[included].double())
 
-    k, k_uncapped, k_n = (order.k(each) for each in (rules, _published(rules, "n-1"), _published(rules, "n")))
-    positive = order.positive(k)
-    parts = split_sums(student, positive)
-    loss = poison(F.softplus(parts.violation, threshold=40).squeeze(1), order.top)
-    weight = poison(order.weight(k, rules), order.top)
+    decision, uncapped, with_n = map(order.decide, (rules, _published(rules, "n-1"), _published(rules, "n")))
+    k, push = decision.k, push_by(student, decision)
+    loss, weight = poison(push.loss, order.top), poison(decision.weight, order.top)
     entropy = order.entropy()
     one = torch.ones_like(entropy)
     found = {
         "pixels": included.sum(),
         "k_histogram": by_k(k, one).long(),
-        "k_histogram_uncapped": by_k(k_uncapped, one).long(),
+        "k_histogram_uncapped": by_k(uncapped.k, one).long(),
         "weight_sum": total(weight),
         "loss_sum": total(loss),
         "weighted_loss_sum": total(loss * weight),
         "cross_entropy_sum": total(poison(F.cross_entropy(student, order.label, reduction="none"), order.top)),
         "entropy_sum_by_k": by_k(k, entropy),
         "entropy_square_sum_by_k": by_k(k, entropy.square()),
-        "gradient_sum_n_minus_1": _slope_sum(student, order, k_uncapped, total),
-        "gradient_sum_n": _slope_sum(student, order, k_n, total),
+        "gradient_sum_n_minus_1": _slope_sum(student, uncapped, total),
+        "gradient_sum_n": _slope_sum(student, with_n, total),
     }
     if truth is None:
         return found
-    seen = compare(student, order, positive, parts, truth)
+    seen = compare(student, order, decision.counted_positive(), push, truth)
     labeled = included & seen.known
     cases = [labeled & (seen.case == number) for number in (1, 2, 3)]
 
@@ -134,11 +133,12 @@ def diagnose(
     Returns:
         Constants on the device of the logits; counts are int64, sums float64.
 
-        Of all counted pixels: ``pixels``; ``k_histogram`` [C], of K = 1 .. C; ``k_histogram_uncapped`` [C], the same
-        for the published n-1; ``weight_sum``, ``loss_sum``, ``weighted_loss_sum``, ``cross_entropy_sum`` (with the
-        teacher's best class); ``entropy_sum_by_k`` and ``entropy_square_sum_by_k`` [C], the teacher's entropy in nats
-        of the pixels of each K; ``gradient_sum_n_minus_1`` and ``gradient_sum_n``: the gradient's sum over the
-        negatives, for the published n-1 and for n (0 where K = C), whatever the strategy is.
+        Of all counted pixels: ``pixels``; ``k_histogram`` [C], of K = 1 .. C, for ``soft`` the nearest whole number;
+        ``k_histogram_uncapped`` [C], the same for the published n-1; ``weight_sum``, ``loss_sum``,
+        ``weighted_loss_sum``, ``cross_entropy_sum`` (with the teacher's best class); ``entropy_sum_by_k`` and
+        ``entropy_square_sum_by_k`` [C], the teacher's entropy in nats of the pixels of each K;
+        ``gradient_sum_n_minus_1`` and ``gradient_sum_n``: the gradient's sum over the negatives, for the published n-1
+        and for n (0 where K = C), whatever the strategy is.
 
         Of those with a known truth, if there is a ``ground_truth``: ``labeled_pixels``; ``case_pixels`` [3];
         ``case_1_k1_pixels``, in case 1 with K = 1; of each case [3] ``vanilla_score_sum`` (R^v),
@@ -159,7 +159,7 @@ def diagnose(
     student, teacher = student_logits.detach(), teaching.teacher
     if teaching.size is not None or teaching.second is not None:
         student, teacher = enlarge(to_compute(student), teaching.size), teaching.mixed()
-    if cpu_diagnose.usable(student, teacher):
+    if cpu_diagnose.usable(settings, student, teacher):
         return cpu_diagnose.diagnose(settings, student, teacher, ground_truth, counted)
     images = max(1, CHUNK * student.shape[0] // max(student.numel(), 1))
     parts = zip(
@@ -198,11 +198,10 @@ def diagnose_maps(
     _check(student_logits, ground_truth, None, None)
     student = to_compute(student_logits.detach())
     order = Order(to_compute(teacher_logits.detach()))
-    k = order.k(rules.checked())
-    positive = order.positive(k)
-    seen = compare(student, order, positive, split_sums(student, positive), ground_truth)
+    decision = order.decide(rules.checked())
+    seen = compare(student, order, decision.counted_positive(), push_by(student, decision), ground_truth)
     return {
-        "k": k,
+        "k": decision.k,
         "case": seen.case,
         "vanilla_score": torch.where(seen.known, seen.vanilla_score, torch.nan),
         "fuzzy_score": torch.where(seen.known, seen.fuzzy_score, torch.nan),

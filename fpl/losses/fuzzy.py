@@ -35,7 +35,7 @@ class FuzzyTerms(NamedTuple):
     weight: Tensor
     """Adaptive weight, 0 .. 1, a constant."""
     k: Tensor
-    """int64 number of positives, 1 .. C."""
+    """int64 number of positives, 1 .. C; of strategy ``soft`` the nearest: a membership of one half counts."""
 
 
 def fuzzy_positive_terms(student_logits: Tensor, teacher_logits: Tensor, rules: Rules = DEFAULTS) -> FuzzyTerms:
@@ -51,7 +51,10 @@ def fuzzy_positive_terms(student_logits: Tensor, teacher_logits: Tensor, rules: 
         settings = make_settings(student_logits.shape[1], rules)
         return FuzzyTerms(*function.mapped(kernel, settings, student_logits, teacher_logits))
     teacher = _read_teacher(teacher_logits, rules)
-    loss = regularize(to_compute(student_logits), teacher.positive)
+    student = to_compute(student_logits)
+    loss = regularize(student, teacher.positive)
+    if teacher.wider is not None and teacher.part is not None:
+        loss = torch.lerp(loss, regularize(student, teacher.wider), teacher.part)
     return FuzzyTerms(poison(loss, teacher.top), teacher.weight, teacher.k)
 
 
@@ -74,7 +77,7 @@ def fuzzy_positive_gradient(student_logits: Tensor, teacher_logits: Tensor, rule
 
     With s = sigmoid(log SUM_pos exp(-z) + log SUM_neg exp(z)), it is -s exp(-z_i) / SUM_pos exp(-z) for a positive i
     and s exp(z_j) / SUM_neg exp(z) for a negative j: the gradient equations of section 3.2. Positives sum to -s,
-    negatives to s.
+    negatives to s. Of strategy ``soft`` it is the mean of the gradients of the sets on either side.
 
     Arguments, ranges and errors are those of :func:`fuzzy_positive_loss`, its keywords in ``rules``.
 
@@ -82,10 +85,17 @@ def fuzzy_positive_gradient(student_logits: Tensor, teacher_logits: Tensor, rule
         [B, C, *spatial], -1 .. 1, float32 (float64 for float64 logits), a constant.
     """
     check_pair(student_logits, teacher_logits)
-    teacher = _read_teacher(teacher_logits, rules.checked())
-    parts = split_sums(to_compute(student_logits.detach()), teacher.positive)
-    upstream = poison(torch.ones_like(parts.violation), teacher.top.unsqueeze(1))
-    return loss_gradient(parts, teacher.positive, upstream)
+    teacher, student = _read_teacher(teacher_logits, rules.checked()), to_compute(student_logits.detach())
+
+    def gradient(positive: Tensor) -> Tensor:
+        parts = split_sums(student, positive)
+        upstream = poison(torch.ones_like(parts.violation), teacher.top.unsqueeze(1))
+        return loss_gradient(parts, positive, upstream)
+
+    found = gradient(teacher.positive)
+    if teacher.wider is not None and teacher.part is not None:
+        return torch.lerp(found, gradient(teacher.wider), teacher.part.unsqueeze(1))
+    return found
 
 
 def fuzzy_positive_loss(
@@ -114,6 +124,32 @@ def fuzzy_positive_loss(
     (float64 for float64 logits), is finite for any finite logits, and does not change when all logits of a pixel are
     shifted. The rescaling to the value of cross-entropy that the released training code applies is not part of it:
     see :class:`fpl.losses.PixelLoss`.
+
+    **Strategy** ``soft``, this suite's own, has a set with a partial member: K = n - 1 + m, where m, 0 .. 1, is the
+    membership of the n-th class (:func:`fpl.losses.assign`). All classes whose membership is a or more, 0 < a <= 1, are
+    a set as above: the n first for a <= m, the n - 1 first for a > m. Loss, gradient and weight are their means over
+    a. With L_K, g_K and w_K those of the K first::
+
+        loss = (1 - m) L_{n-1} + m L_n      gradient = (1 - m) g_{n-1} + m g_n      weight = (1 - m) w_{n-1} + m w_n
+
+    * They are those of n - 1 for m = 0 and of n for m = 1, where the next class goes on with m = 0, and linear between
+      them: continuous in m. K = 1 is cross-entropy with the teacher's argmax.
+    * Either set leaves the n-th class on one side alone: no term has exp(z_n - z_n), it does not push against itself.
+      Shifts change nothing, as they change neither L.
+    * The bounds that the appendix proves of whole K hold, being convex: the gradient's components sum to 0, each is
+      within -1 .. 1, and the norm is at most the square root of 2.
+    * The appendix's gradient vanishes with K = n as the negatives' probability does, and for n - 1 that is 1 - T or
+      more. Here it is (1 - m) (1 - V_{n-1}) + m (1 - V_n) = 1 - T in the mean, V_K being the sum of the K first. With
+      the student equal to the teacher, N the negatives' probability and X = N SUM_{i in Y} 1 / p_i >= N, what the
+      negatives are pushed by, s = X / (1 + X), is N / 2 or more: (1 - T) / 2 in the mean.
+    * K and weight depend on the sorted probabilities alone, and are continuous in them. So are loss and gradient but
+      where the n-th class ties with one before or behind it: there an order without a reason decides, as for whole K,
+      which of the two has the membership. No set of this form avoids that: of two equal classes one would have m and
+      the other 0, on either side of the tie the other way round. Logits are compared as they are given, so that
+      rounding the sums never moves it.
+
+    One logarithm, log(1 + SUM_{i != j} w_i (1 - w_j) exp(z_j - z_i)) with memberships w, has the same ends, but is
+    log((1 - m) exp(L_{n-1}) + m exp(L_n)): with L_n far above L_{n-1} a small m moves it nearly as far as the jump did.
 
     Args:
         student_logits: z, [B, C, *spatial], any floating dtype, C >= 2.

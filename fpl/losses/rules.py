@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fpl.losses.checks import check_choice, check_range, check_whole
 
-STRATEGIES = ("n-1", "n", "fixed", "step", "ratio")
+STRATEGIES = ("n-1", "n", "fixed", "step", "ratio", "soft")
 FIDELITIES = ("paper", "released")
 # As a float32.
 LARGEST_BELOW_1 = 1 - 2**-24

@@ -1,10 +1,11 @@
 """Order of a teacher's classes, and what the true class tells about the gradients of each pixel (FPL, CVPR 2023).
 
 With p the student's softmax, z its logits, Y the positives that the teacher gives and gt the true class, a pixel
-belongs to case 1 if gt is the teacher's best class, to case 2 if it is another class of Y, to case 3 if it is not in Y.
-G^f is the gradient of the unweighted loss, G^v = p - onehot(the teacher's best class) that of cross-entropy with the
-pseudo label, G^ide = p - onehot(gt) that of cross-entropy with the truth. The scores R^f and R^v say how strongly the
-true class is pushed up (> 0) or down (< 0), as a share of all that is pushed that way.
+belongs to case 1 if gt is the teacher's best class, to case 2 if it is another class of Y, to case 3 if it is not in Y
+(of strategy ``soft``: if its membership of Y is below one half). G^f is the gradient of the unweighted loss, G^v = p -
+onehot(the teacher's best class) that of cross-entropy with the pseudo label, G^ide = p - onehot(gt) that of
+cross-entropy with the truth. The scores R^f and R^v say how strongly the true class is pushed up (> 0) or down (< 0),
+as a share of all that is pushed that way.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from fpl.losses.assignment import assign_sorted, positive_mask, sort_classes
+from fpl.losses.assignment import sort_classes
 from fpl.losses.checks import poison
-from fpl.losses.regularization import Parts
+from fpl.losses.regularization import split_sums
 from fpl.losses.rules import Rules
-from fpl.losses.weight import weight_sorted
+from fpl.losses.shortcut import Decision, decide_ranked
 
 
 class Order:
@@ -34,21 +36,52 @@ class Order:
         self.top = self.ranking.values[..., 0]
         self.label = self.ranking.classes[..., 0]
 
-    def k(self, rules: Rules) -> Tensor:
-        """Return K [B, *spatial]."""
-        return assign_sorted(self.cumulative, rules)
-
-    def positive(self, k: Tensor) -> Tensor:
-        """Return Y as bool [B, C, *spatial]; of no meaning where a logit is NaN."""
-        return positive_mask(self.teacher, self.ranking, k)
-
-    def weight(self, k: Tensor, rules: Rules) -> Tensor:
-        """Return the adaptive weight [B, *spatial]."""
-        return weight_sorted(self.probs, self.cumulative, k, rules)
+    def decide(self, rules: Rules) -> Decision:
+        """Return K, Y and the weight; Y is of no meaning where a logit is NaN."""
+        return decide_ranked(self.teacher, self.ranking, self.probs, self.cumulative, rules)
 
     def entropy(self) -> Tensor:
         """Return the entropy [B, *spatial] in nats; a class of logit -infinity has 0 log 0 = 0."""
         return -torch.where(self.probs == 0, self.probs, self.probs * self.log_probs).sum(-1)
+
+
+class Push(NamedTuple):
+    """Loss [B, *spatial] of a student, and its gradient: slope [B, *spatial] times direction [B, C, *spatial]."""
+
+    loss: Tensor
+    slope: Tensor
+    """What is pushed down: the sum of the gradient over the negatives."""
+    direction: Tensor
+    """Never zero, so that it is known where the slope underflows."""
+    some_negative: Tensor
+    """bool [B, *spatial]. Where every class is positive the gradient is zero."""
+
+
+def _push_by(student: Tensor, positive: Tensor) -> Push:
+    parts = split_sums(student, positive)
+    direction = torch.where(positive, -1 / parts.positive_sum, 1 / parts.negative_sum) * parts.exponential
+    loss = F.softplus(parts.violation, threshold=40).squeeze(1)
+    return Push(loss, parts.violation.sigmoid().squeeze(1), direction, ~positive.all(1))
+
+
+def push_by(student: Tensor, decision: Decision) -> Push:
+    """Loss and gradient by what a teacher decides, of strategy ``soft`` the means over its two sets."""
+    fewer = _push_by(student, decision.positive)
+    if decision.wider is None or decision.part is None:
+        return fewer
+    more, part = _push_by(student, decision.wider), decision.part
+    slope = torch.lerp(fewer.slope, more.slope, part)
+    share = torch.where(slope == 0, part, part * more.slope / slope)
+    direction = torch.lerp(fewer.direction, more.direction, share.unsqueeze(1))
+    # The class that belongs in part is pushed both ways: what is left of that counts.
+    down = direction.clamp(min=0).sum(1)
+    down = torch.where(down == 0, torch.ones_like(down), down)
+    return Push(
+        loss=torch.lerp(fewer.loss, more.loss, part),
+        slope=slope * down,
+        direction=direction / down.unsqueeze(1),
+        some_negative=more.some_negative | (part < 1),
+    )
 
 
 class Truth(NamedTuple):
@@ -89,17 +122,13 @@ def _toward(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
     return vector, factor.squeeze(1)
 
 
-def compare(student: Tensor, order: Order, positive: Tensor, parts: Parts, truth: Tensor) -> Truth:
+def compare(student: Tensor, order: Order, positive: Tensor, push: Push, truth: Tensor) -> Truth:
     """Compare the gradients with the truth [B, *spatial], an integer tensor."""
+    fuzzy, slope, some_negative = push.direction, push.slope, push.some_negative
     known = (truth >= 0) & (truth < student.shape[1])
     label = torch.where(known, truth, 0).long()
     ideal, ideal_factor = _toward(student, label)
     vanilla, _ = _toward(student, order.label)
-    # The gradient divided by its slope s: never zero, so that its direction is known where s underflows.
-    fuzzy = torch.where(positive, -1 / parts.positive_sum, 1 / parts.negative_sum) * parts.exponential
-    # Where every class is positive the gradient is zero, and so are its norm and cosine.
-    some_negative = ~positive.all(1)
-    slope = parts.violation.sigmoid().squeeze(1)
     case = torch.where(label == order.label, 1, torch.where(_pick(positive, label), 2, 3))
     # Of a teacher that is no number, no class is known to be positive.
     case = torch.where(order.top.isfinite(), case, 3)

@@ -12,22 +12,41 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fpl.losses.assignment import RELEASED_CAP, assign_sorted, positive_mask, sort_classes, step_k
+from fpl.losses.assignment import (
+    RELEASED_CAP,
+    Ranking,
+    assign_sorted,
+    nearest_k,
+    partial_membership,
+    positive_mask,
+    sort_classes,
+    step_k,
+)
 from fpl.losses.rules import Rules
-from fpl.losses.weight import shape_weight, weight_sorted
+from fpl.losses.weight import shape_weight, weight_between, weight_sorted
 
 
 class Decision(NamedTuple):
     """What a teacher's logits [B, C, *spatial] decide."""
 
     positive: Tensor
-    """bool [B, C, *spatial]."""
+    """bool [B, C, *spatial]; of strategy ``soft`` the whole members."""
     k: Tensor
-    """int64 [B, *spatial]."""
+    """int64 [B, *spatial]; of strategy ``soft`` the nearest."""
     weight: Tensor
     """[B, *spatial]; NaN where the teacher is."""
     top: Tensor
     """The largest logit [B, *spatial]; NaN where any is."""
+    wider: Tensor | None = None
+    """Of strategy ``soft`` the positives and the class that belongs to them in part."""
+    part: Tensor | None = None
+    """Its membership [B, *spatial], 0 .. 1."""
+
+    def counted_positive(self) -> Tensor:
+        """The ``k`` highest classes, bool [B, C, *spatial]: members in part from one half on."""
+        if self.wider is None or self.part is None:
+            return self.positive
+        return torch.where((self.part >= 0.5).unsqueeze(1), self.wider, self.positive)
 
 
 def decide(teacher: Tensor, rules: Rules) -> Decision:
@@ -50,10 +69,18 @@ def decide_sorted(teacher: Tensor, rules: Rules) -> Decision:
     # Logits decide the order: probabilities of unlikely classes can underflow to the same zero.
     ranking = sort_classes(teacher)
     probs = ranking.values.softmax(-1)
-    cumulative = probs.cumsum(-1)
+    return decide_ranked(teacher, ranking, probs, probs.cumsum(-1), rules)
+
+
+def decide_ranked(teacher: Tensor, ranking: Ranking, probs: Tensor, cumulative: Tensor, rules: Rules) -> Decision:
+    """Decide from the order of the classes, their descending probabilities and the running sums of these."""
     k = assign_sorted(cumulative, rules)
-    weight = weight_sorted(probs, cumulative, k, rules)
-    return Decision(positive_mask(teacher, ranking, k), k, weight, ranking.values[..., 0])
+    positive, top = positive_mask(teacher, ranking, k), ranking.values[..., 0]
+    if rules.strategy != "soft":
+        return Decision(positive, k, weight_sorted(probs, cumulative, k, rules), top)
+    part = partial_membership(probs, cumulative, k, rules)
+    weight, wider = weight_between(probs, cumulative, k, part, rules), positive_mask(teacher, ranking, k + 1)
+    return Decision(positive, nearest_k(k, part), weight, top, wider, part)
 
 
 def constant_k(rules: Rules, classes: int) -> int:
@@ -92,14 +119,17 @@ def decide_by_two(teacher: Tensor, rules: Rules) -> Decision:
     weight = shape_weight(positive_share if rules.fidelity == "paper" else both / 2, negative_share, rules)
     k = torch.ones_like(index)
     positive = torch.zeros_like(teacher, dtype=torch.bool).scatter_(1, index.unsqueeze(1), True)
+    decision = Decision(positive, k, weight, first)
+    if rules.strategy == "soft":
+        decision = decision._replace(wider=positive.clone(), part=torch.zeros_like(first))
     if constant_k(rules, teacher.shape[1]) != 1:
         # n is 1 or 2 where the sum of both exceeds the threshold: which K follows from 2, as in `assign_sorted`?
         one_of_two = rules.strategy == "n-1" or (rules.strategy == "ratio" and 2 * rules.ratio + 1e-9 < 2)
         reach = both if one_of_two else positive_share
         # A NaN settles nothing.
         settled = reach > rules.bound if rules.fidelity == "paper" else reach >= rules.bound
-        _sort_into(Decision(positive, k, weight, first), teacher, settled.logical_not_(), rules)
-    return Decision(positive, k, weight, first)
+        _sort_into(decision, teacher, settled.logical_not_(), rules)
+    return decision
 
 
 def _sort_into(decision: Decision, teacher: Tensor, where: Tensor, rules: Rules) -> None:
@@ -108,3 +138,8 @@ def _sort_into(decision: Decision, teacher: Tensor, where: Tensor, rules: Rules)
     decision.positive.movedim(1, -1)[where] = rows.positive
     decision.k[where] = rows.k
     decision.weight[where] = rows.weight
+    if decision.wider is not None and decision.part is not None:
+        assert rows.wider is not None
+        assert rows.part is not None
+        decision.wider.movedim(1, -1)[where] = rows.wider
+        decision.part[where] = rows.part

@@ -52,6 +52,12 @@ def weight_sorted(probs: Tensor, cumulative: Tensor, k: Tensor, rules: Rules) ->
     return torch.where(full, torch.ones_like(weight), weight)
 
 
+def weight_between(probs: Tensor, cumulative: Tensor, k: Tensor, part: Tensor, rules: Rules) -> Tensor:
+    """Weight of strategy ``soft``: the mean of those of K and K + 1 positives, the latter with the share ``part``."""
+    fewer, more = (weight_sorted(probs, cumulative, number, rules) for number in (k, k + 1))
+    return torch.lerp(fewer, more, part)
+
+
 def adaptive_weight(
     teacher_probs: Tensor,
     k: Tensor,
@@ -70,9 +76,11 @@ def adaptive_weight(
     * ``convex`` (appendix): (m - q) / (m + c q)
     * ``none``: 1
 
+    Between whole numbers, which K of strategy ``soft`` takes, it is the mean of the weights on either side.
+
     Args:
         teacher_probs: Probabilities [B, C, *spatial], C >= 2.
-        k: int64 [B, *spatial], number of positives, 1 .. C.
+        k: Number of positives [B, *spatial], 1 .. C, int64 or a float.
         shape: One of :data:`WEIGHTS`.
         curvature: A > 0.
         fidelity: ``paper``: m over the K positives. ``released``: m over the top K + 1, so it includes q itself, as
@@ -91,4 +99,8 @@ def adaptive_weight(
     rules = Rules(weight=shape, curvature=curvature, fidelity=fidelity, convex_coefficient=convex_coefficient).checked()
     with torch.no_grad():
         probs = sort_classes(to_compute(teacher_probs)).values
-        return weight_sorted(probs, probs.cumsum(-1), k, rules)
+        cumulative = probs.cumsum(-1)
+        if not k.is_floating_point():
+            return weight_sorted(probs, cumulative, k, rules)
+        whole = k.nan_to_num(1.0).long().clamp(max=probs.shape[-1] - 1)
+        return weight_between(probs, cumulative, whole, (k - whole).to(probs.dtype), rules)

@@ -114,7 +114,7 @@ _TABLES: Mapping[str, Table] = {
         "mean_fuzzy_loss": ("nats", "mean loss before weighing"),
         "mean_weighted_loss": ("nats", "mean loss after weighing"),
         "mean_cross_entropy": ("nats", "mean cross-entropy to the teacher's first choice"),
-        "k_histogram": ("pixels", "with K = 1, 2, ..."),
+        "k_histogram": ("pixels", "with K = 1, 2, ...; of strategy soft the nearest"),
         "k_histogram_uncapped": ("pixels", "the same by the paper's rule, without the released bound of 3"),
         "fuzzy_to_cross_entropy": ("ratio", "mean weighted loss over mean cross-entropy"),
         "labeled_pixels": ("pixels", "whose true class is known"),

@@ -27,6 +27,15 @@ def k_of(probs: list[float], threshold: float, fidelity: str = "paper") -> int:
     return k if fidelity == "paper" else min(k, 3, len(probs) - 1)
 
 
+def soft_of(probs: list[float], threshold: float, fidelity: str = "paper") -> tuple[int, float]:
+    """Strategy ``soft``: how many classes belong to the set wholly, and the membership of the next."""
+    ranked, n = sorted(probs, reverse=True), first_exceeding(probs, threshold, fidelity)
+    whole, cap = max(n - 1, 1), len(probs) if fidelity == "paper" else min(3, len(probs) - 1)
+    if n == 1 or whole >= cap:
+        return min(whole, cap), 0.0
+    return whole, min((threshold - sum(ranked[:whole])) / ranked[whole], 1.0) if threshold < 1 else 1.0
+
+
 def weight_of(probs: list[float], k: int, shape: str, fidelity: str = "paper", c: float = 4.0) -> float:
     ranked = sorted(probs, reverse=True)
     q = ranked[k]
@@ -58,6 +67,20 @@ def naive_losses(student: Tensor, teacher: Tensor, k: Tensor) -> Tensor:
     for logits, scores, number in zip(student, teacher.tolist(), k.tolist(), strict=True):
         rows.append(stable_loss_of(logits, order(scores)[:number]))
     return torch.stack(rows)
+
+
+def mixed_losses(student: Tensor, teacher: Tensor, k: Tensor) -> Tensor:
+    """The same for any K, 1 .. C: without negatives it is 0, and between whole numbers the mean of both sides."""
+
+    def whole(k: Tensor) -> Tensor:
+        inside = k < student.shape[1]
+        losses = torch.zeros_like(student[:, 0])
+        if inside.any():
+            losses[inside] = naive_losses(student[inside], teacher[inside], k[inside])
+        return losses
+
+    fewer = k.long().clamp(max=student.shape[1] - 1) if k.is_floating_point() else k
+    return whole(fewer) if fewer is k else (1 - (k - fewer)) * whole(fewer) + (k - fewer) * whole(fewer + 1)
 
 
 def random_probs(classes: int, pixels: int = 60, seed: int = 0) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .reference import first_exceeding, k_of, normal, order, stable_loss_of, weight_of
+from .reference import first_exceeding, k_of, mixed_losses, normal, order, soft_of, stable_loss_of, weight_of
 
 
 def gradient(logits: Tensor, positives: list[int]) -> Tensor:
@@ -36,6 +36,17 @@ def push(gradient: Tensor, truth: int) -> float:
     return -component / same_sign.abs().sum().item()
 
 
+def soft_pixel(z: Tensor, t: Tensor) -> tuple[int, float, float, Tensor]:
+    """Strategy ``soft``: the nearest K, loss, weight and gradient."""
+    probs = t.softmax(0).tolist()
+    whole, part = soft_of(probs, 0.9)
+    leaf = z.clone().requires_grad_()
+    loss = mixed_losses(leaf.unsqueeze(0), t.unsqueeze(0), torch.tensor([whole + part], dtype=torch.float64)).squeeze(0)
+    wider = weight_of(probs, whole + 1, "concave") if whole + 1 < len(probs) else 1.0
+    weight = (1 - part) * weight_of(probs, whole, "concave") + part * wider
+    return whole + (part >= 0.5), loss.item(), weight, torch.autograd.grad(loss, leaf)[0]
+
+
 def one_pixel(z: Tensor, t: Tensor, truth: int, strategy: str, fidelity: str) -> dict[str, Any]:
     """All quantities of one pixel, by the definitions."""
     classes = len(z)
@@ -49,6 +60,9 @@ def one_pixel(z: Tensor, t: Tensor, truth: int, strategy: str, fidelity: str) ->
         slopes[name] = g[ranked[number:]].sum().item()
     loss = stable_loss_of(z, ranked[:k]).item() if k < classes else 0.0
     weight = weight_of(probs, k, "concave", fidelity) if k < classes else 1.0
+    fuzzy = gradient(z, ranked[:k])
+    if strategy == "soft":
+        k, loss, weight, fuzzy = soft_pixel(z, t)
     entropy = -sum(p * math.log(p) for p in probs)
 
     def at(place: int, value: float, length: int = classes) -> list[float]:
@@ -65,14 +79,14 @@ def one_pixel(z: Tensor, t: Tensor, truth: int, strategy: str, fidelity: str) ->
         "entropy_sum_by_k": at(k - 1, entropy),
         "entropy_square_sum_by_k": at(k - 1, entropy**2),
     }
-    fuzzy, vanilla = gradient(z, ranked[:k]), label_gradient(z, ranked[0])
+    vanilla = label_gradient(z, ranked[0])
     if not 0 <= truth < classes:
         return found
     ideal = label_gradient(z, truth)
     place = 0 if truth == ranked[0] else 1 if truth in ranked[:k] else 2
-    scores = push(vanilla, truth), push(fuzzy, truth) if k < classes else fuzzy_share(z, ranked, truth)
+    scores = push(vanilla, truth), push(fuzzy, truth) if fuzzy.any() else fuzzy_share(z, ranked, truth)
     second = place == 1
-    cosines = (cosine(fuzzy, ideal) if k < classes else 0.0, cosine(vanilla, ideal)) if second else (0.0, 0.0)
+    cosines = (cosine(fuzzy, ideal) if fuzzy.any() else 0.0, cosine(vanilla, ideal)) if second else (0.0, 0.0)
     return found | {
         "labeled_pixels": 1,
         "case_pixels": at(place, 1, 3),

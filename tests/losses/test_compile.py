@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fpl.losses import REDUCTIONS, FuzzyPositiveLoss, PixelLoss, fuzzy_positive_terms, kernels
+from fpl.losses.rules import Rules
 from tests.losses.kernels.cases import needs_cpu_kernel
 
 IMPLEMENTATIONS = ["tensor", pytest.param("cpu", marks=needs_cpu_kernel)]
@@ -84,9 +85,10 @@ def test_turned_logits(implementation: str) -> None:
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_terms(implementation: str) -> None:
+@pytest.mark.parametrize("strategy", ["n-1", "soft"])
+def test_terms(implementation: str, strategy: str) -> None:
     def loss(student: Tensor, teacher: Tensor) -> Tensor:
-        terms = fuzzy_positive_terms(student, teacher)
+        terms = fuzzy_positive_terms(student, teacher, Rules(strategy=strategy))
         return terms.loss * terms.weight / terms.k
 
     compare(implementation, loss, logits(2, 5, 4), logits(2, 5, 4, seed=1))

@@ -97,7 +97,9 @@ def test_hand_checked_gradient_sums() -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 3, 6, 19])
-@pytest.mark.parametrize(("strategy", "fidelity"), [("n-1", "paper"), ("n-1", "released"), ("n", "paper")])
+@pytest.mark.parametrize(
+    ("strategy", "fidelity"), [("n-1", "paper"), ("n-1", "released"), ("n", "paper"), ("soft", "paper")]
+)
 def test_sums_over_loops_with_autograd(classes: int, strategy: str, fidelity: str) -> None:
     student, teacher, truth = scene(classes)
     counted = torch.arange(truth.numel()).reshape(truth.shape) % 7 != 0

@@ -21,7 +21,7 @@ from fpl.losses import (
 )
 from fpl.losses.rules import Rules
 
-from .reference import integers, loss_of, naive_losses, normal, order, rows
+from .reference import integers, loss_of, mixed_losses, naive_losses, normal, order, rows
 
 CLASS_COUNTS = (2, 3, 19, 21, 150)
 PIXELS = 40
@@ -152,10 +152,7 @@ def test_every_setting_is_the_product_of_its_parts(strategy: str, weight: str, f
     k = assign(probs, **settings)  # type: ignore[arg-type]
     expected_weight = adaptive_weight(probs, k, shape=weight, **shaping)  # type: ignore[arg-type]
     flat = student.movedim(1, -1).reshape(-1, 7), teacher.movedim(1, -1).reshape(-1, 7)
-    flat_k = k.flatten()
-    losses = torch.zeros(40, dtype=torch.float64)
-    inside = flat_k < 7
-    losses[inside] = naive_losses(flat[0][inside], flat[1][inside], flat_k[inside])
+    losses = mixed_losses(*flat, k.flatten())
     every: dict[str, object] = settings | shaping | {"weight": weight}
     value = fuzzy_positive_loss(student, teacher, reduction="none", **every)  # type: ignore[arg-type]
     torch.testing.assert_close(value, losses.view(2, 4, 5) * expected_weight)
@@ -245,7 +242,7 @@ def test_inputs_are_left_alone_and_the_teacher_is_detached() -> None:
     [
         ({"reduction": "average"}, "reduction is 'average'; allowed: 'mean', 'valid', 'sum', 'none'"),
         ({"weight": "soft"}, "weight is 'soft'; allowed: 'concave', 'linear', 'convex', 'none'"),
-        ({"strategy": "n-2"}, "strategy is 'n-2'; allowed: 'n-1', 'n', 'fixed', 'step', 'ratio'"),
+        ({"strategy": "n-2"}, "strategy is 'n-2'; allowed: 'n-1', 'n', 'fixed', 'step', 'ratio', 'soft'"),
         ({"fidelity": "code"}, "fidelity is 'code'; allowed: 'paper', 'released'"),
         ({"threshold": -0.1}, "threshold is -0.1; allowed: 0 < threshold <= 1"),
         ({"curvature": -1}, "curvature is -1; allowed: a finite curvature > 0"),

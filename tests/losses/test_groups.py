@@ -18,7 +18,7 @@ from .reference import naive_losses, normal
 from .reference_groups import balanced, exact_n, supervised
 
 ONE = Fraction(1)
-STRATEGIES = ("n-1", "n", "ratio")
+STRATEGIES = ("n-1", "n", "ratio", "soft")
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
@@ -68,7 +68,7 @@ def confident(classes: int, dtype: torch.dtype, pixels: int = 120) -> Tensor:
 
 def expected_k(scores: list[float], strategy: str, fidelity: str, ratio: float) -> int:
     n = exact_n(scores, ONE, fidelity)
-    k = {"n-1": max(n - 1, 1), "n": n, "ratio": max(math.floor(ratio * n), 1)}[strategy]
+    k = {"n-1": max(n - 1, 1), "n": n, "soft": n, "ratio": max(math.floor(ratio * n), 1)}[strategy]
     return min(k, 3, len(scores) - 1) if fidelity == "released" else k
 
 

@@ -195,7 +195,7 @@ def test_gradient_descent_moves_the_student_to_the_teacher(kind: str) -> None:
             {"kind": "kl"},
             r"kind is 'kl'; allowed: 'ce', 'fpl', 'soft', 'negative', 'ce\+negative', 'mse', 'mse_logits'",
         ),
-        ({"kind": "fpl", "strategy": "x"}, "strategy is 'x'; allowed: 'n-1', 'n', 'fixed', 'step', 'ratio'"),
+        ({"kind": "fpl", "strategy": "x"}, "strategy is 'x'; allowed: 'n-1', 'n', 'fixed', 'step', 'ratio', 'soft'"),
         ({"kind": "ce", "threshold": 2.0}, "threshold is 2.0; allowed: 0 < threshold <= 1"),
         ({"weight": "x"}, "weight is 'x'; allowed: 'concave', 'linear', 'convex', 'none'"),
         ({"negative_threshold": 0.0}, "negative_threshold is 0.0; allowed: 0 < value <= 1"),

@@ -93,6 +93,11 @@ def assert_same(teacher: Tensor, found: Decision, expected: Decision, rules: Rul
     assert torch.equal(found.top[finite], expected.top[finite])
     same &= finite
     assert torch.equal(found.positive.movedim(1, -1)[same], expected.positive.movedim(1, -1)[same])
+    assert (found.part is None) == (expected.part is None) == (rules.strategy != "soft")
+    if found.part is not None and expected.part is not None and found.wider is not None and expected.wider is not None:
+        torch.testing.assert_close(found.part[same], expected.part[same], rtol=0, atol=3e-6)
+        partly = same & (expected.part > 0)
+        assert torch.equal(found.wider.movedim(1, -1)[partly], expected.wider.movedim(1, -1)[partly])
 
 
 @FAMILIES
@@ -128,7 +133,7 @@ def test_bad_teachers_stay_in_their_pixel() -> None:
     found, expected = decide_by_two(broken, PAPER), decide_by_two(clean, PAPER)
     assert torch.equal(found.top.isnan(), bad)
     assert torch.equal(found.weight.isnan(), bad)
-    for one, other in zip(found[1:], expected[1:], strict=True):
+    for one, other in zip(found[1:4], expected[1:4], strict=True):
         assert torch.equal(one[~bad], other[~bad])
 
 

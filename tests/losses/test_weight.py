@@ -104,7 +104,7 @@ def test_bad_arguments(keywords: dict[str, float], message: str) -> None:
 @pytest.mark.parametrize(
     ("k", "message"),
     [
-        (torch.ones(1, 60), "k has dtype torch.float32; allowed: torch.int64"),
+        (torch.ones(1, 60, dtype=torch.int32), "k has dtype torch.int32; allowed: torch.int64, "),
         (torch.ones(60, dtype=torch.int64), r"k has shape \[60\]; allowed: \[B, \*spatial\] = \[1, 60\]"),
     ],
 )

@@ -17,8 +17,9 @@ from fpl.losses.assignment import RELEASED_CAP, fitting_k, step_k
 from fpl.losses.rules import Rules
 from fpl.losses.weight import convex_coefficient_of
 
-# The strategies as kernels know them: "fixed" and "step" both hand over a number of positives.
-STRATEGY_CODES = {"n-1": 0, "n": 1, "fixed": 2, "step": 2, "ratio": 3}
+# The strategies as kernels know them: "fixed" and "step" both hand over a number of positives, and "soft" adds a member
+# in part to those of n-1.
+STRATEGY_CODES = {"n-1": 0, "n": 1, "fixed": 2, "step": 2, "ratio": 3, "soft": 0}
 WEIGHT_CODES = {"concave": 0, "linear": 1, "convex": 2, "none": 3}
 
 
@@ -29,6 +30,8 @@ class Settings(NamedTuple):
     threshold: float
     """What running sums are compared with, `Rules.bound`: infinite for T = 1."""
     strategy: int
+    soft: bool
+    """Whether the class behind the positives belongs to them in part."""
     k: int
     """K of the strategies that give it, 1 .. C - 1; 1 otherwise."""
     ratio: float
@@ -56,6 +59,7 @@ def make_settings(classes: int, rules: Rules) -> Settings:
         classes=classes,
         threshold=rules.bound,
         strategy=STRATEGY_CODES[rules.strategy],
+        soft=rules.strategy == "soft",
         k=k,
         ratio=rules.ratio,
         weight=WEIGHT_CODES[rules.weight],
@@ -94,7 +98,7 @@ class Pixels(NamedTuple):
 
 # Columns of `Summed.sums`, all over counted pixels: their number; loss * weight * weight map; loss * weight; loss;
 # weight; cross-entropy with the teacher's argmax (0 unless asked for); pixels whose ground truth is a class; those
-# among them whose class is no fuzzy positive.
+# among them whose class is no fuzzy positive (of ``soft``: has a membership below one half).
 SUMS = ("pixels", "value", "weighted_loss", "loss", "weight", "cross_entropy", "labeled", "impure")
 VALUE = SUMS.index("value")
 
@@ -105,7 +109,7 @@ class Summed(NamedTuple):
     sums: Tensor
     """float64 [len(SUMS)]."""
     histogram: Tensor
-    """int64 [C]: how many counted pixels have K = 1 .. C."""
+    """int64 [C]: how many counted pixels have K = 1 .. C, the nearest of ``soft``."""
     gradient: Tensor | None
     """Gradient of ``scale * value`` with respect to the student's logits, of their shape, dtype and strides."""
 
@@ -118,7 +122,7 @@ class Mapped(NamedTuple):
     weight: Tensor
     """float32."""
     k: Tensor
-    """int64."""
+    """int64, the nearest of ``soft``."""
     state: tuple[Tensor, ...]
     """What ``mapped_gradient`` needs besides the logits."""
 

@@ -54,8 +54,10 @@ COUNTS = frozenset(
 )
 
 
-def usable(student: Tensor, teacher: Tensor) -> bool:
-    """Whether the kernel takes these logits, can be had, and no other implementation was asked for."""
+def usable(settings: contract.Settings, student: Tensor, teacher: Tensor) -> bool:
+    """Whether the kernel knows the strategy and takes these logits, can be had, and no other was asked for."""
+    if settings.soft:
+        return False
     taken = all(logits.device.type == "cpu" and logits.dtype in KINDS for logits in (student, teacher))
     return taken and student.numel() > 0 and chosen() in ("auto", "cpu") and available("cpu")
 

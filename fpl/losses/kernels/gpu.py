@@ -178,6 +178,7 @@ def mapped_gradient(
             *flat_student.stride(),
             *flat_teacher.stride(),
             *target.stride(),
+            **_rule(settings),
             **blocks,
             num_warps=1,
         )
@@ -265,6 +266,7 @@ def _rule(settings: Settings) -> dict[str, Any]:
         "ratio": ratio,
         "ratio_rest": settings.ratio - ratio,
         "STRATEGY": settings.strategy,
+        "SOFT": settings.soft,
         "RELEASED": settings.released,
     }
 

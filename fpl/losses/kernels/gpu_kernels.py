@@ -23,6 +23,7 @@ from fpl.losses.kernels.gpu_pixel import (
     one_pair,
     read_teacher,
     regularize,
+    soft_pair,
     store_sum,
 )
 
@@ -58,8 +59,9 @@ def summed_kernel(
     teacher_image, teacher_class, teacher_pixel,
     gradient_image, gradient_class, gradient_pixel,
     threshold, limit, cap, ratio, ratio_rest, curvature, coefficient,
-    STRATEGY: tl.constexpr, WEIGHT: tl.constexpr, RELEASED: tl.constexpr, CROSS_ENTROPY: tl.constexpr,
-    CLASSES: tl.constexpr, BLOCK_CLASSES: tl.constexpr, BLOCK_PIXELS: tl.constexpr, BINS: tl.constexpr,
+    STRATEGY: tl.constexpr, SOFT: tl.constexpr, WEIGHT: tl.constexpr, RELEASED: tl.constexpr,
+    CROSS_ENTROPY: tl.constexpr, CLASSES: tl.constexpr, BLOCK_CLASSES: tl.constexpr, BLOCK_PIXELS: tl.constexpr,
+    BINS: tl.constexpr,
 ):  # fmt: skip
     """Sums of one block of pixels into ``sums`` [8, programs] and ``histogram`` [programs, BINS], and its gradient.
 
@@ -85,7 +87,7 @@ def summed_kernel(
 
     k, loss, weight, entropy, exponential, positive_share, negative_share, positive = one_pair(
         logits, scores, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, curvature, coefficient,
-        STRATEGY, WEIGHT, RELEASED, CLASSES, CROSS_ENTROPY,
+        STRATEGY, WEIGHT, RELEASED, CLASSES, CROSS_ENTROPY, SOFT,
     )  # fmt: skip
     number = tl.program_id(0)
     programs = tl.num_programs(0)
@@ -128,7 +130,7 @@ def mapped_kernel(
     student_image, student_class, student_pixel,
     teacher_image, teacher_class, teacher_pixel,
     threshold, limit, cap, ratio, ratio_rest, curvature, coefficient,
-    STRATEGY: tl.constexpr, WEIGHT: tl.constexpr, RELEASED: tl.constexpr,
+    STRATEGY: tl.constexpr, SOFT: tl.constexpr, WEIGHT: tl.constexpr, RELEASED: tl.constexpr,
     CLASSES: tl.constexpr, BLOCK_CLASSES: tl.constexpr, BLOCK_PIXELS: tl.constexpr,
 ):  # fmt: skip
     """Loss, weight and K of each pixel, and its last positive (value and class), from which the positives follow."""
@@ -144,8 +146,15 @@ def mapped_kernel(
     k, cumulative, probability, last_value, last_class, _, total = read_teacher(
         scores, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, STRATEGY, RELEASED, CLASSES
     )
-    weight = adaptive_weight(k, cumulative, probability, curvature, coefficient, WEIGHT, RELEASED, CLASSES)
-    loss, _, _, _ = regularize(logits, is_positive(scores, classes, last_value, last_class), valid)
+    if SOFT:
+        part, loss, weight, _, _ = soft_pair(
+            logits, scores, classes, valid, k, cumulative, probability, last_value, last_class, threshold, cap,
+            curvature, coefficient, WEIGHT, RELEASED, CLASSES,
+        )  # fmt: skip
+        k += (part >= 0.5).to(tl.int32)
+    else:
+        weight = adaptive_weight(k, cumulative, probability, curvature, coefficient, WEIGHT, RELEASED, CLASSES)
+        loss, _, _, _ = regularize(logits, is_positive(scores, classes, last_value, last_class), valid)
     sound = total >= 1.0
     on_map = image * pixels + pixel
     tl.store(loss_map + on_map, tl.where(sound, loss, float("nan")), counted)
@@ -163,9 +172,11 @@ def mapped_gradient_kernel(
     student_image, student_class, student_pixel,
     teacher_image, teacher_class, teacher_pixel,
     gradient_image, gradient_class, gradient_pixel,
+    threshold, limit, cap, ratio, ratio_rest,
+    STRATEGY: tl.constexpr, SOFT: tl.constexpr, RELEASED: tl.constexpr,
     CLASSES: tl.constexpr, BLOCK_CLASSES: tl.constexpr, BLOCK_PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of the losses of one block times ``upstream_map``."""
+    """Gradient of the losses of one block times ``upstream_map``; ``soft`` asks the teacher again."""
     image, pixel, classes = place(pixels, BLOCK_CLASSES, BLOCK_PIXELS)
     counted = pixel < pixels
     valid = classes < CLASSES
@@ -178,10 +189,21 @@ def mapped_gradient_kernel(
     last_value = tl.load(value_map + on_map, counted, other=0.0)
     last_class = tl.load(class_map + on_map, counted, other=0)
     upstream = tl.load(upstream_map + on_map, counted, other=0.0)
-    positive = is_positive(scores, classes, last_value, last_class)
-    _, exponential, positive_share, negative_share = regularize(logits, positive, valid)
     upstream = tl.where(last_value == last_value, upstream, float("nan"))
-    result = loss_gradient(exponential, positive, positive_share, negative_share, upstream)
+    if SOFT:
+        scores = tl.where(valid, scores, float("-inf"))
+        k, cumulative, probability, last_value, last_class, _, _ = read_teacher(
+            scores, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, STRATEGY, RELEASED, CLASSES
+        )
+        _, _, _, result, _ = soft_pair(
+            logits, scores, classes, valid, k, cumulative, probability, last_value, last_class, threshold, cap,
+            1.0, 0.0, 3, RELEASED, CLASSES,
+        )  # fmt: skip
+        result = result * upstream[None, :]
+    else:
+        positive = is_positive(scores, classes, last_value, last_class)
+        _, exponential, positive_share, negative_share = regularize(logits, positive, valid)
+        result = loss_gradient(exponential, positive, positive_share, negative_share, upstream)
     target = gradient + cells(image, pixel, classes, gradient_image, gradient_class, gradient_pixel)
     tl.store(target, result, read)
 

@@ -175,6 +175,43 @@ def loss_gradient(exponential, positive, positive_share, negative_share, upstrea
 
 
 @triton.jit
+def soft_pair(
+    student, teacher, classes, valid, k, cumulative, probability, last_value, last_class, threshold, cap,
+    curvature, coefficient, WEIGHT: tl.constexpr, RELEASED: tl.constexpr, CLASSES: tl.constexpr,
+):  # fmt: skip
+    """Strategy ``soft``: means over the K positives that :func:`choose` found and K + 1, to which one belongs in part.
+
+    Returns:
+        Membership of that class, loss and weight of each pixel, the loss's gradient [BLOCK_CLASSES, BLOCK_PIXELS], and
+        the positives, to which the class counts from a membership of one half on.
+    """
+    value, index = next_highest(teacher, classes, valid, last_value, last_class)
+    after_value, _ = next_highest(teacher, classes, valid, value, index)
+    lack = threshold - cumulative
+    open_ = lack > 0.0
+    if RELEASED:
+        open_ = open_ & (k < cap)
+    # Where nothing is lacking, the class may have no probability to divide by.
+    part = tl.where(open_, tl.minimum(lack / tl.where(open_, probability, 1.0), 1.0), 0.0)
+    after = tl.where(after_value == float("-inf"), 0.0, probability * tl.exp(after_value - value))
+    weight = adaptive_weight(k, cumulative, probability, curvature, coefficient, WEIGHT, RELEASED, CLASSES)
+    wider_weight = adaptive_weight(
+        k + 1, cumulative + probability, after, curvature, coefficient, WEIGHT, RELEASED, CLASSES
+    )
+    positive = is_positive(teacher, classes, last_value, last_class)
+    wider = is_positive(teacher, classes, value, index)
+    loss, exponential, positive_share, negative_share = regularize(student, positive, valid)
+    gradient = loss_gradient(exponential, positive, positive_share, negative_share, 1.0 - part)
+    wider_loss, exponential, positive_share, negative_share = regularize(student, wider, valid)
+    more = loss_gradient(exponential, wider, positive_share, negative_share, part)
+    some = part > 0.0
+    gradient = tl.where(some[None, :], gradient + more, gradient)
+    loss = tl.where(some, loss + part * (wider_loss - loss), loss)
+    weight = tl.where(some, weight + part * (wider_weight - weight), weight)
+    return part, loss, weight, gradient, tl.where((part >= 0.5)[None, :], wider, positive)
+
+
+@triton.jit
 def cross_entropy(student, classes, valid, counted, first, total, k, loss):
     """Cross-entropy with the class ``first``: with one positive it is the loss, so most blocks do nothing here."""
     result = loss
@@ -191,7 +228,7 @@ def cross_entropy(student, classes, valid, counted, first, total, k, loss):
 def one_pair(
     student, teacher, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, curvature, coefficient,
     STRATEGY: tl.constexpr, WEIGHT: tl.constexpr, RELEASED: tl.constexpr, CLASSES: tl.constexpr,
-    CROSS_ENTROPY: tl.constexpr,
+    CROSS_ENTROPY: tl.constexpr, SOFT: tl.constexpr,
 ):  # fmt: skip
     """Everything about a block of pixels of one pair.
 
@@ -202,15 +239,26 @@ def one_pair(
     k, cumulative, probability, last_value, last_class, first, total = read_teacher(
         teacher, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, STRATEGY, RELEASED, CLASSES
     )
-    weight = adaptive_weight(k, cumulative, probability, curvature, coefficient, WEIGHT, RELEASED, CLASSES)
-    positive = is_positive(teacher, classes, last_value, last_class)
-    loss, exponential, positive_share, negative_share = regularize(student, positive, valid)
+    several = k
+    if SOFT:
+        part, loss, weight, exponential, positive = soft_pair(
+            student, teacher, classes, valid, k, cumulative, probability, last_value, last_class, threshold, cap,
+            curvature, coefficient, WEIGHT, RELEASED, CLASSES,
+        )  # fmt: skip
+        several = tl.where(part > 0.0, 2, k)
+        k += (part >= 0.5).to(tl.int32)
+        # What stands for the exponentials is the gradient already.
+        positive_share, negative_share = tl.full(loss.shape, -1.0, tl.float32), tl.full(loss.shape, 1.0, tl.float32)
+    else:
+        weight = adaptive_weight(k, cumulative, probability, curvature, coefficient, WEIGHT, RELEASED, CLASSES)
+        positive = is_positive(teacher, classes, last_value, last_class)
+        loss, exponential, positive_share, negative_share = regularize(student, positive, valid)
     # A diverged teacher can still have a rank; its pixel has to be seen.
     poison = tl.where(total >= 1.0, 1.0, float("nan"))
     loss = loss * poison
     entropy = tl.zeros_like(loss)
     if CROSS_ENTROPY:
-        entropy = cross_entropy(student, classes, valid, counted, first, total, k, loss)
+        entropy = cross_entropy(student, classes, valid, counted, first, total, several, loss)
     # Of a teacher that is no number, no class is known to be positive.
     positive = positive & (total >= 1.0)[None, :]
     return k, loss, weight, entropy, exponential, positive_share * poison, negative_share * poison, positive

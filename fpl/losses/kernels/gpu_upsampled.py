@@ -64,8 +64,9 @@ def upsampled_kernel(
     student_image, student_class, student_row, student_column,
     teacher_image, teacher_class, teacher_row, teacher_column,
     threshold, limit, cap, ratio, ratio_rest, curvature, coefficient,
-    STRATEGY: tl.constexpr, WEIGHT: tl.constexpr, RELEASED: tl.constexpr, CROSS_ENTROPY: tl.constexpr,
-    CLASSES: tl.constexpr, BLOCK_CLASSES: tl.constexpr, BLOCK_CELLS: tl.constexpr, BINS: tl.constexpr,
+    STRATEGY: tl.constexpr, SOFT: tl.constexpr, WEIGHT: tl.constexpr, RELEASED: tl.constexpr,
+    CROSS_ENTROPY: tl.constexpr, CLASSES: tl.constexpr, BLOCK_CLASSES: tl.constexpr, BLOCK_CELLS: tl.constexpr,
+    BINS: tl.constexpr,
 ):  # fmt: skip
     """Sums, histogram and corner gradients of some neighboring cells of one row of cells.
 
@@ -130,7 +131,7 @@ def upsampled_kernel(
             scores = tl.where(valid, scores, float("-inf"))
             k, loss, weight, entropy, exponential, positive_share, negative_share, positive = one_pair(
                 logits, scores, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, curvature,
-                coefficient, STRATEGY, WEIGHT, RELEASED, CLASSES, CROSS_ENTROPY,
+                coefficient, STRATEGY, WEIGHT, RELEASED, CLASSES, CROSS_ENTROPY, SOFT,
             )  # fmt: skip
             loss = tl.where(counted, loss, 0.0)
             weight = tl.where(counted, weight, 0.0)

@@ -96,7 +96,7 @@ def _words(config: RunConfig) -> list[str]:
     loss, model = config.loss, config.model
     fuzzy = loss.kind == "fpl"
     fidelity = "" if loss.fidelity == "paper" else f" ({loss.fidelity})"
-    strategies = {"n-1": "K = n − 1", "n": "K = n", "fixed": f"K = {loss.fixed_k}"}
+    strategies = {"n-1": "K = n − 1", "n": "K = n", "fixed": f"K = {loss.fixed_k}", "soft": "soft K"}
     return [
         config.data.dataset,
         config.method.label,

@@ -11,6 +11,7 @@ from torch import Tensor
 from fpl.losses import kernels
 from fpl.losses.diagnostics import diagnose
 from fpl.losses.kernels import cpu_diagnose
+from fpl.losses.kernels.contract import make_settings
 from fpl.losses.rules import Rules
 from tests.losses.kernels.cases import needs_cpu_kernel
 
@@ -152,12 +153,14 @@ def test_threads_do_not_change_a_bit() -> None:
 
 def test_the_kernel_is_taken_where_it_can_be() -> None:
     student, teacher, _ = scene(3)
+    chosen = make_settings(3, Rules())
     with kernels.use("cpu"):
-        assert cpu_diagnose.usable(student, teacher.bfloat16())
-        assert not cpu_diagnose.usable(student.double(), teacher.double())
-        assert not cpu_diagnose.usable(student[:0], teacher[:0])
+        assert cpu_diagnose.usable(chosen, student, teacher.bfloat16())
+        assert not cpu_diagnose.usable(chosen, student.double(), teacher.double())
+        assert not cpu_diagnose.usable(chosen, student[:0], teacher[:0])
+        assert not cpu_diagnose.usable(chosen._replace(soft=True), student, teacher)
     with kernels.use("tensor"):
-        assert not cpu_diagnose.usable(student, teacher)
+        assert not cpu_diagnose.usable(chosen, student, teacher)
 
 
 def test_low_resolution_and_two_teachers() -> None:

@@ -99,6 +99,16 @@ int32_t fpl_mapped(const Settings* settings, int64_t images, int64_t pixels, con
         load_at(*student, s, p, buffers.z);
         for (int64_t g = 0; g < p.count; g += LANES) {
           const Chosen chosen = choose(s, buffers.t, buffers.rest, g);
+          if (s.soft) {
+            const Between both = soft_of(s, buffers.t, buffers.z, g, chosen, membership(s, chosen));
+            put(losses + g, both.loss);
+            put(weights + g, both.weight);
+            put(ks + g, counted(chosen, both).k);
+            // The gradient asks the teacher again.
+            put(values + g, chosen.value);
+            put(indices + g, chosen.index);
+            continue;
+          }
           const Sums sums = split((int32_t)s.classes, buffers.t, buffers.z, g, chosen.value, chosen.index, false);
           put(losses + g, loss_of(sums, is_known(chosen)));
           put(weights + g, adaptive_weight(s, chosen));
@@ -132,6 +142,13 @@ int32_t fpl_mapped_gradient(const Settings* settings, int64_t images, int64_t pi
         load_at(*teacher, s, p, buffers.t);
         load_at(*student, s, p, buffers.z);
         for (int64_t g = 0; g < p.count; g += LANES) {
+          if (s.soft) {
+            const Chosen chosen = choose(s, buffers.t, buffers.rest, g);
+            const Between both = soft_of(s, buffers.t, buffers.z, g, chosen, membership(s, chosen));
+            const F factor = some(upstream + from, g, p.count);
+            put_gradient((int32_t)s.classes, buffers.t, buffers.z, g, chosen, both, factor);
+            continue;
+          }
           const F last = some(value + from, g, p.count);
           const Sums sums = split((int32_t)s.classes, buffers.t, buffers.z, g, last, fpl::at(indices + g), true);
           const F total = slope_of(sums, last == last) * some(upstream + from, g, p.count);

@@ -27,7 +27,7 @@ struct Settings {
   int64_t classes;
   double ratio;
   float threshold, curvature, convex;
-  int32_t strategy, k, cap, released, weight, threads;
+  int32_t strategy, soft, k, cap, released, weight, threads;
 };
 }
 

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "logits.hpp"
+#include "soft.hpp"
 
 namespace fpl {
 
@@ -101,8 +102,9 @@ FPL_INLINE void count_k(F k, I use, bool several, int64_t* histogram) {
   histogram[0] += ones;
 }
 
-inline void work_on_tile(const Settings& s, Buffers& buffers, const TileInput& input, Totals& totals, bool gradient,
-                         bool cross_entropy) {
+template <bool SOFT>
+void work_on_tile_by(const Settings& s, Buffers& buffers, const TileInput& input, Totals& totals, bool gradient,
+                     bool cross_entropy) {
   const int32_t classes = (int32_t)s.classes;
   float (*t)[TILE] = buffers.t, (*z)[TILE] = buffers.z;
   F value = all(0.0f), weighted = value, losses = value, weights = value, entropy = value;
@@ -113,18 +115,27 @@ inline void work_on_tile(const Settings& s, Buffers& buffers, const TileInput& i
       if (gradient) clear_gradient(classes, z, g, use);
       continue;
     }
-    const Chosen chosen = choose(s, t, buffers.rest, g);
+    Chosen chosen = choose(s, t, buffers.rest, g);
     const I known = is_known(chosen);
-    const bool several = any(use & (chosen.k > 1.0f));
+    const F part = SOFT ? membership(s, chosen) : all(0.0f);
+    const bool partly = SOFT && any(use & (part > 0.0f));
+    const bool several = partly || any(use & (chosen.k > 1.0f));
+    Between both;
+    if (partly) both = soft_of(s, t, z, g, chosen, part);
+    const Chosen whole = chosen;
+    if (partly) chosen = counted(whole, both);
     if (input.ground_truth) count_impurity(s, t, g, input, use, chosen, totals);
     F other = all(0.0f);
     if (cross_entropy && several)
       other = known ? cross_entropy_of(classes, t, z, g, chosen.top) : all(NOT_A_NUMBER);
-    const Sums sums = split(classes, t, z, g, chosen.value, chosen.index, gradient);
-    const F loss = loss_of(sums, known), weight = adaptive_weight(s, chosen), product = loss * weight;
+    Sums sums;
+    if (!partly) sums = split(classes, t, z, g, chosen.value, chosen.index, gradient);
+    const F loss = partly ? both.loss : loss_of(sums, known);
+    const F weight = partly ? both.weight : adaptive_weight(s, chosen), product = loss * weight;
     if (gradient) {
       F factor = input.factor ? some(input.factor, g, input.count) : all(input.constant);
-      finish_gradient(classes, z, g, sums, slope_of(sums, known) * weight * factor);
+      if (partly) put_gradient(classes, t, z, g, whole, both, weight * factor);
+      else finish_gradient(classes, z, g, sums, slope_of(sums, known) * weight * factor);
       if (input.counted && any(~use)) clear_gradient(classes, z, g, use);
     }
     const F zero = all(0.0f);
@@ -143,6 +154,13 @@ inline void work_on_tile(const Settings& s, Buffers& buffers, const TileInput& i
   totals.sums[LOSS] += sum_lanes(losses);
   totals.sums[WEIGHT] += sum_lanes(weights);
   totals.sums[CROSS_ENTROPY] += sum_lanes(entropy);
+}
+
+// Apart, so that the other strategies run the code they would run without `soft`.
+inline void work_on_tile(const Settings& s, Buffers& buffers, const TileInput& input, Totals& totals, bool gradient,
+                         bool cross_entropy) {
+  if (s.soft) work_on_tile_by<true>(s, buffers, input, totals, gradient, cross_entropy);
+  else work_on_tile_by<false>(s, buffers, input, totals, gradient, cross_entropy);
 }
 
 // Calls work(unit, buffers, thread) for every unit, in no fixed order.
