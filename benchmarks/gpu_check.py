@@ -38,7 +38,7 @@ REGIMES = {"late": 20.0, "early": 6.0}
 SHAPES = ((8, 21, 512, 512), (8, 19, 800, 800))
 STRIDE = 4
 ROUNDS = 20
-TESTS = ("tests/losses/kernels/test_gpu.py", "tests/losses/kernels/test_gpu_upsampled.py")
+TESTS = tuple(f"tests/losses/kernels/test_{name}.py" for name in ("gpu", "gpu_upsampled", "soft"))
 Row = dict[str, Any]
 
 

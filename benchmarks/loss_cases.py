@@ -122,11 +122,16 @@ def released(inputs: Inputs) -> Tensor:
     return released_loss([(student.float(), teacher)])
 
 
-def summed(inputs: Inputs) -> Tensor:
+def summed(inputs: Inputs, strategy: str = "n-1") -> Tensor:
     """Ours as training uses it: rescaled to the value of cross-entropy, enlarged and mixed on the way."""
-    pixel_loss = PixelLoss("fpl", balance=True)
+    pixel_loss = PixelLoss("fpl", strategy=strategy, balance=True)
     student, teacher, second, inside, size = inputs
     return pixel_loss.total([pixel_loss(student, teacher, second=second, inside=inside, size=size)])
+
+
+def summed_soft(inputs: Inputs) -> Tensor:
+    """The same with a K that is no whole number."""
+    return summed(inputs, "soft")
 
 
 def mapped(inputs: Inputs) -> Tensor:
@@ -159,6 +164,7 @@ def make_cases(device: str, enlarged: bool) -> list[Case]:
     ]
     for name in implementations(device):
         cases.append(_case("fpl", name, summed, slow=name == "tensor"))
+        cases.append(_case("fpl soft", name, summed_soft, slow=name == "tensor"))
         if not enlarged:
             cases.append(_case("fpl per pixel", name, mapped, slow=name == "tensor"))
     return cases
