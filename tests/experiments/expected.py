@@ -171,6 +171,7 @@ def ablations() -> Iterator:
     yield "table_a5.fpl_cps.step", fpl(voc, None, strategy="step")
     yield "table_a5.fpl_cps.n", fpl(voc, 0.9, strategy="n")
     yield "table_a5.fpl_cps.n_1", fpl(voc, 0.9)
+    yield "table_a5.fpl_cps_soft.n_1", fpl(voc, 0.9, strategy="soft")
     for dataset, t in {"cityscapes": 0.85, "voc": 0.9}.items():
         cps = on(dataset, "1/8", "resnet101", cutmix=True)
         yield f"table_a6.cps_cutmix.{dataset}", cps
