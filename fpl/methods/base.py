@@ -205,10 +205,20 @@ class Method(nn.Module):
         stride = self.config.loss.stride
         return -(-image.shape[-2] // stride), -(-image.shape[-1] // stride)
 
-    def by_group(self, labeled: Tensor, unlabeled: Tensor) -> Tensor:
+    def by_group(self, first: Tensor, second: Tensor) -> Tensor:
         """Both batches [B, ...] as one [2 B, ...], in which the images of each group follow one another."""
-        parts = zip(labeled.chunk(self.groups), unlabeled.chunk(self.groups), strict=True)
+        parts = zip(first.chunk(self.groups), second.chunk(self.groups), strict=True)
         return torch.cat([part for pair in parts for part in pair])
+
+    def apart(self, joint: Tensor, first: int, second: int) -> tuple[Tensor, Tensor]:
+        """Two batches of so many images, which `by_group` made one [first + second, ...]: its opposite."""
+        parts = torch.split(joint, [first // self.groups, second // self.groups] * self.groups)
+        return torch.cat(parts[::2]), torch.cat(parts[1::2])
+
+    def raw_apart(self, joint: Raw, first: int, second: int) -> tuple[Raw, Raw]:
+        """What a network computed of two batches of so many images that `by_group` made one."""
+        parts = [self.apart(part, first, second) for part in joint]
+        return Raw(*(part[0] for part in parts)), Raw(*(part[1] for part in parts))
 
     def thin(self, pixels: Tensor) -> Tensor:
         """Labels, masks or images `[..., H, W]` at the positions of `train_logits`: the nearest pixel of each."""

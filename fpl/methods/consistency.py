@@ -5,8 +5,6 @@ The released code of French et al. (cutmix-semisup-seg) has it in each of its tr
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from torch import Tensor
 
 from fpl.config.consistency import ConsistencyOptions
@@ -17,7 +15,7 @@ from fpl.methods.base import Clock, Losses, NetworkBuilder, Workers
 from fpl.methods.gates import gate
 from fpl.methods.optimizers import OptimizerSpec, Scheduled, make_optimizer
 from fpl.methods.teacher import Ema, TaughtMethod
-from fpl.methods.views import StrongView
+from fpl.methods.views import StrongView, recoloured
 
 # Defaults of --aug_colour_* in the released code, which its scripts leave as they are.
 COLOURS = StrongView(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, jitter=0.8, grey=0.2)
@@ -54,7 +52,7 @@ class GatedConsistency(TaughtMethod):
         """What the student sees of a draw: other colours, drawn for its positions in a stream of views."""
         if not self.options.strong_colours:
             return draw
-        return replace(draw, image=COLOURS(draw.image, draw.valid, self.config.seed, draw.position, stream))
+        return recoloured(draw, COLOURS, self.config.seed, stream)
 
     def consistency(self, student: Tensor, teacher: Tensor, seen: Draw) -> tuple[PixelTerm, Tensor]:
         """The pixel loss of valid pixels, weighed by the gate, its mean over all pixels.

@@ -123,6 +123,12 @@ class StrongView:
 JITTER = StrongView(0.5, 0.5, 0.5, 0.25, jitter=1.0, grey=0.0, brightness_added=True)
 
 
+def recoloured(draw: Draw, view: StrongView, seed: int, stream: int = 0) -> Draw:
+    """A draw with other colours, drawn for its positions in a stream of views."""
+    image = view(draw.image, draw.valid, seed, draw.position, stream)
+    return replace(draw, image=image.to(draw.image.dtype))
+
+
 def strong_draw(draw: Draw, seed: int, cutout_side: float, view: StrongView = JITTER) -> Draw:
     """A draw with other colours and one box cut out, whose pixels are valid no more; the box is of the mean colour.
 
@@ -132,7 +138,7 @@ def strong_draw(draw: Draw, seed: int, cutout_side: float, view: StrongView = JI
         cutout_side: Sides of the box in those of the crop, 0..1; 0 is none. Its middle is uniform over all pixels.
         view: What changes colours.
     """
-    image = view(draw.image, draw.valid, seed, draw.position).to(draw.image.dtype)
+    image = recoloured(draw, view, seed).image
     height, width = image.shape[-2:]
     box = (round(cutout_side * height), round(cutout_side * width))
     hole = send(cutout_masks(seed, draw.position, (height, width), box, clipped=True), image.device)

@@ -18,8 +18,6 @@ its class is among the anchor's fuzzy positives, or the pixel loss is added on t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -46,7 +44,7 @@ from fpl.methods.cac.crops import (
 from fpl.methods.cac.options import CELL, CacOptions
 from fpl.methods.cac.places import Places, Seen, mean_loss, places_of
 from fpl.methods.optimizers import OptimizerSpec, Scheduled, make_optimizer
-from fpl.methods.views import StrongView
+from fpl.methods.views import StrongView, recoloured
 from fpl.models.network import projector
 
 # Pixels of a side for which the embedding has one position, in all networks of this suite.
@@ -127,7 +125,7 @@ class Cac(Method):
         """The pass over the first (0) or second (1) views. Their features are those of the classifier, pooled."""
         view = cut(draw, views, number, self.view_size)
         if self.options.strong_colours:
-            view = replace(view, image=COLOURS(view.image, view.valid, self.config.seed, view.position, number))
+            view = recoloured(view, COLOURS, self.config.seed, number)
         found = self.network.details(view.image)
         pooled = CELL // EMBEDDING_STRIDE
         features = F.normalize(to_compute(self.projector(F.avg_pool2d(found.embedding, pooled))), dim=1)

@@ -34,7 +34,7 @@ from fpl.methods.reliability import lowest, pixel_entropy
 from fpl.methods.teacher import Ema, TaughtMethod, evaluating
 from fpl.methods.u2pl.options import U2plOptions
 from fpl.methods.views import mix, mix_draws
-from fpl.models.network import Details, Raw
+from fpl.models.network import Details
 
 # Stream of random choices.
 MIXED = 0
@@ -71,14 +71,14 @@ class U2pl(TaughtMethod):
             first_look = self.train_logits(self.teacher, draw.image)
         mixed, first_look = self._mix(draw, first_look)
 
-        image = self.by_group(batch.image, mixed.image)
+        image, sizes = self.by_group(batch.image, mixed.image), (len(batch.image), len(mixed.image))
         student = self.network.details(image)
-        on_labels, on_mixed = self._apart(student.raw, batch)
+        on_labels, on_mixed = self.raw_apart(student.raw, *sizes)
         _, supervised = self.labeled_loss(self.network, on_labels, batch.label)
         logits = self.enlarged(on_mixed, image)
         with torch.no_grad():
             teacher = self.teacher.details(image)
-            entropy = pixel_entropy(self.enlarged(self._apart(teacher.raw, batch)[1], image))
+            entropy = pixel_entropy(self.enlarged(self.raw_apart(teacher.raw, *sizes)[1], image))
 
         term = self._taught(logits, first_look, entropy, mixed.truth, clock)
         taught = self.pixel_loss.total([term])
@@ -178,9 +178,3 @@ class U2pl(TaughtMethod):
         of_student = self.contrast.head(student.fused)
         seen = Evidence(of_student, of_teacher, teacher.logits, label, pseudo_label, entropy)
         return self.contrast.loss(seen, self.groups, clock.progress)
-
-    def _apart(self, raw: Raw, batch: Batch) -> tuple[Raw, Raw]:
-        """What was computed of labeled and of unlabeled images, which were passed by group (`by_group`)."""
-        sizes = [len(batch.image) // self.groups, len(batch.unlabeled[0].image) // self.groups] * self.groups
-        parts = [torch.split(part, sizes) for part in raw]
-        return Raw(*(torch.cat(part[::2]) for part in parts)), Raw(*(torch.cat(part[1::2]) for part in parts))

@@ -9,20 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
-from torch import Tensor
 
 from fpl.config.campaign import load_campaign
-from fpl.config.compose import validate
+from fpl.config.compose import load_config, validate
 from fpl.config.schema import RunConfig
-from fpl.data.batches import Batch, BatchRequest
-from fpl.methods.base import Clock, Losses, Method
-from fpl.methods.supervised.options import SupervisedOptions
-from fpl.models.backbone import Features
-from fpl.sweep.plan import count as module
-from fpl.sweep.plan import count_memory
 from fpl.sweep.plan.cost import window_of
 from fpl.sweep.plan.costs import Costs
+from fpl.sweep.plan.count import count
 from fpl.sweep.plan.memory import needed
 from fpl.sweep.plan.speed import A100, V100, CostModel, assumed_gpu
 
@@ -50,63 +43,23 @@ def test_cps_on_voc_as_its_author_has_it() -> None:
     assert near(CostModel(V100).run_seconds(cell("table2.cps.r50_1_8"), 4) / 3600, 7.0)
 
 
-class UniMatch(Method):
-    """The passes of UniMatch's step, as its publication has them; their losses take next to no time."""
-
-    request = BatchRequest(draws=4)
-
-    def losses(self, batch: Batch, clock: Clock) -> Losses:
-        """Two strong views and perturbed features learn from the weak view; what is pasted is looked at, too."""
-        weak, first, second, pasted = (draw.image for draw in batch.unlabeled)
-        with torch.no_grad():
-            self.network.raw(pasted)
-        found = self.network.details(torch.cat([batch.image, weak]))
-        perturbed = self.network.classifier(self.network.decode(Features(*found.features)))
-        strong = self.network.raw(torch.cat([first, second])).logits
-        return _objective(found.logits, perturbed, strong)
-
-
-def _objective(*logits: Tensor) -> Losses:
-    total = torch.stack([each.square().mean() for each in logits]).sum()
-    return Losses({"main": total}, supervised=total)
-
-
-# Data set, crop, classes, epochs, steps of each and protocol of its logs (4 GPUs, 2 + 2 images each), the hours from
-# their first line to their last, and the GPU, which they do not name. Their folders are on two machines: that of VOC is
-# as fast as a V100. That of Cityscapes does 9.9 TFLOP/s on each GPU, and NVIDIA's own training of a ResNet-50 no more
-# than 9.0 on a V100 (367 images of 3 * 8.2 GFLOP): it is a newer one, on which PyTorch convolves in TF32 by default.
+# Recipe, epochs, steps of each, the hours from the first line of a log to its last (4 GPUs), and the GPU, which it does
+# not name. Their folders are on two machines: that of VOC is as fast as a V100. That of Cityscapes does 9.9 TFLOP/s on
+# each GPU, and NVIDIA's own training of a ResNet-50 no more than 9.0 on a V100 (367 images of 3 * 8.2 GFLOP): it is a
+# newer one, on which PyTorch convolves in TF32 by default.
 LOGGED = {
-    "Pascal-VOC-2012/High-Quality-Split-Size321/ResNet-50/92.log": (
-        *("voc", 321, 21, 80, 1311, "whole", 14.5, V100, "float32"),
-    ),
-    "Cityscapes/ResNet-50/1_16.log": ("cityscapes", 801, 19, 240, 348, "sliding", 32.7, A100, "tf32"),
-}  # fmt: skip
+    "Pascal-VOC-2012/High-Quality-Split-Size321/ResNet-50/92.log": ("voc", 80, 1311, 14.5, V100, "float32"),
+    "Cityscapes/ResNet-50/1_16.log": ("cityscapes", 240, 348, 32.7, A100, "tf32"),
+}
 
 
-@pytest.fixture
-def unimatch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of `supervised` are UniMatch's while it lasts."""
-    monkeypatch.setattr(SupervisedOptions, "implementation", f"{__name__}:UniMatch")
-    for counting in (module, count_memory):
-        # Neither must know this method from another's steps, nor others from this one's.
-        monkeypatch.setattr(counting, "_small_step", counting._small_step.__wrapped__)
-
-
-@pytest.mark.usefixtures("unimatch")
 @pytest.mark.parametrize("log", LOGGED)
-def test_unimatch_as_logged(config: RunConfig, log: str) -> None:
+def test_unimatch_as_logged(log: str) -> None:
     """github.com/LiheYoung/UniMatch, training-logs/; memory: its issues 109 (15 GB on 4 GPUs) and 39 (80 to 120)."""
-    dataset, side, classes, epochs, steps, protocol, hours, speed, precision = LOGGED[log]
-    tree = config.model_dump(mode="json")
-    data = {"dataset": dataset, "crop": [side, side], "num_classes": classes, "groups": 4}
-    tree["data"] |= data | {"labeled_batch": 8, "unlabeled_batch": 8}
-    tree["model"] |= {"backbone": "resnet50", "head_channels": 256, "low_level_channels": 48, "aspp_rates": [6, 12, 18]}
-    tree |= {"method": {"name": "supervised"}, "eval": {"protocol": protocol}}
-    tree["train"] |= {"steps": epochs * steps, "evaluate_every": steps}
-    run = validate(tree)
-    # Without unlabeled images a run of `supervised` has none.
-    run = run.model_copy(update={"data": run.data.model_copy(update={"unlabeled_batch": 8})})
-    cost = module.count(run, window_of(run))
+    dataset, epochs, steps, hours, speed, precision = LOGGED[log]
+    keys = ["model.backbone=resnet50", f"train.steps={epochs * steps}", f"train.evaluate_every={steps}"]
+    run = load_config(EXPERIMENTS / "base" / f"{dataset}_unimatch.toml", overrides=keys)
+    cost = count(run, window_of(run))
     assert near(speed.seconds(cost.run(run), 4, precision) / 3600, hours)
     least, most = (15e9, 15e9) if dataset == "voc" else (80e9, 120e9)
     assert least / TOLERANCE < 4 * needed(cost, run, 4).total < most * TOLERANCE

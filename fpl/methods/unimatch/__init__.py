@@ -1,0 +1,1 @@
+"""Weak-to-strong consistency within one network: FixMatch for segmentation, and UniMatch."""
