@@ -1,7 +1,8 @@
 """From a table to its cells, and from a cell to the runs that measure it.
 
-A cell's run is the recipe `base/{dataset}_{recipe}.toml`, then the column's `set` and what it has for that recipe
-(`recipes`), the row's `set`, the cell's T, the scale, overrides of the command line, and `multiply` of column and row.
+A cell's run is the recipe `base/{dataset}_{recipe}.toml`, then `set` of the table and of the column and what they have
+for that recipe (`recipes`), the row's `set`, the cell's T, the scale, overrides of the command line, and the factors of
+column and row.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fpl.config.identity import recipes_by_seed
 from fpl.config.layers import ScaleFile, apply_overrides, apply_scale, flatten, merge, parse_override, read_base
 from fpl.config.registry import method_names, options_class
 from fpl.config.schema import RunConfig
+from fpl.config.sections import LossConfig
 from fpl.errors import FplError
 
 
@@ -60,9 +62,9 @@ class Cell:
         return tuple(recipe_of(config.seed) for config in self.configs)
 
 
-def own_row(row: Row) -> bool:
-    """Whether the runs of a row are this suite's, beside those that the paper made: controls, and systems it cites."""
-    return row.role == "control" or (row.role == "cited" and bool(row.recipe))
+def own_row(experiment: Experiment, row: Row) -> bool:
+    """Whether a row is this suite's, beside those that the paper made: controls, systems it cites, tables of ours."""
+    return experiment.ours or row.role == "control" or (row.role == "cited" and bool(row.recipe))
 
 
 def asked_for(experiment: Experiment, row: Row, names: Sequence[str]) -> bool:
@@ -71,7 +73,7 @@ def asked_for(experiment: Experiment, row: Row, names: Sequence[str]) -> bool:
         table, _, rest = name.partition(".")
         pattern = rest.partition(".")[0] or "*"
         if fnmatch.fnmatchcase(experiment.name, table) and fnmatch.fnmatchcase(row.key, pattern):
-            papers = [each.key for each in experiment.rows if not own_row(each)]
+            papers = [each.key for each in experiment.rows if not own_row(experiment, each)]
             if not fnmatch.filter(papers, pattern):
                 return True
     return False
@@ -121,7 +123,7 @@ class Resolver:
         return [
             self._cell(experiment, row, column, number)
             for row in experiment.rows
-            if row.role != "control" or self._wanted(experiment, row)
+            if not (experiment.ours or row.role == "control") or self._wanted(experiment, row)
             for number, column in enumerate(experiment.columns)
         ]
 
@@ -139,14 +141,16 @@ class Resolver:
         }
 
     def _wanted(self, experiment: Experiment, row: Row) -> bool:
-        return self.rows == "all" or not own_row(row) or asked_for(experiment, row, self.names)
+        return self.rows == "all" or not own_row(experiment, row) or asked_for(experiment, row, self.names)
 
     def _cell(self, experiment: Experiment, row: Row, column: Column, number: int) -> Cell:
         printed = _number(row.values, number)
         cell = Cell(experiment, row, column, printed, _number(row.arrows, number))
         reason = ""
-        if row.role == "cited" and not own_row(row):
+        if row.role == "cited" and not row.recipe:
             reason = CITED
+        elif column.key in row.without:
+            reason = row.without[column.key]
         elif row.pending:
             reason = row.pending
         elif printed is None and row.role != "control" and experiment.table.printed and not row.unprinted:
@@ -178,7 +182,10 @@ class Resolver:
             origins: dict[str, str] = {}
             self._bases[path] = (read_base(path, origins), origins)
         tree, origins = copy.deepcopy(self._bases[path])
+        table = experiment.table
         layers = [
+            ("`set` of the table", table.settings),
+            (f"`recipes.{row.recipe}` of the table", table.recipes.get(row.recipe, {})),
             (f"`set` of column {column.key}", column.settings),
             (f"`recipes.{row.recipe}` of column {column.key}", column.recipes.get(row.recipe, {})),
             (f"`set` of row {row.key}", row.settings),
@@ -196,11 +203,9 @@ class Resolver:
             if _concerns(tree, override):
                 apply_overrides(tree, [override], origins)
         # Last: half of the weight stays half of it where the weight is overridden.
-        factors = ((part, key, by) for part in (column, row) for key, by in part.multiply.items())
-        for part, key, factor in factors:
+        for name, key, factor in _factors(tree, row, column):
             multiply(tree, key, factor)
-            name = f"{'row' if part is row else 'column'} {part.key}"
-            origins[key] = f"{origins.get(key, 'default')}, times {factor:g} by `multiply` of {name}"
+            origins[key] = f"{origins.get(key, 'default')}, times {factor:g} by {name}"
         return tree, origins
 
 
@@ -209,6 +214,17 @@ def _concerns(tree: dict[str, Any], override: str) -> bool:
     section, key, *_ = [*parse_override(override)[0].split("."), ""]
     name = tree.get("method", {}).get("name")
     return section != "method" or key in _keys_of(name) or key not in known_keys([section])
+
+
+def _factors(tree: dict[str, Any], row: Row, column: Column) -> list[tuple[str, str, float]]:
+    """Whose factor it is, of which dotted key, and how much."""
+    parts: tuple[tuple[str, Column | Row], ...] = ((f"column {column.key}", column), (f"row {row.key}", row))
+    found = [(f"`multiply` of {name}", key, by) for name, part in parts for key, by in part.multiply.items()]
+    if row.matched_weight != 1.0:
+        native = options_class(tree["method"]["name"]).native_kind
+        if tree.get("loss", {}).get("kind", LossConfig.model_fields["kind"].default) != native:
+            found.append((f"`matched_weight` of row {row.key}", "method.weight", row.matched_weight))
+    return found
 
 
 def _keys_of(method: Any) -> frozenset[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -41,6 +41,8 @@ class Column(_Part):
         settings: `set` in the file: what the column changes in the recipe.
         recipes: Recipe -> what it changes besides for the rows of that recipe alone, put over `set`: their length, say.
         multiply: As of a row: twice the length that the scale gives, say.
+        over: Key of the column that the arrows of this one are over, in every row: for a table whose columns are
+            variants of what its rows are.
     """
 
     key: Name
@@ -51,6 +53,7 @@ class Column(_Part):
     settings: dict[str, Any] = Field(default_factory=dict, alias="set")
     recipes: dict[str, dict[str, Any]] = Field(default_factory=dict)
     multiply: dict[str, float] = Field(default_factory=dict)
+    over: str = ""
 
 
 class Row(_Part):
@@ -65,6 +68,9 @@ class Row(_Part):
         settings: `set` in the file: what the row changes in the recipe.
         threshold: T per column, or one for all.
         multiply: Dotted key -> factor, applied last: half the weight that the scale gives, say.
+        matched_weight: Factor of `method.weight` in cells whose pixel loss is not the method's own (`native_kind`):
+            what the weight of a squared difference has to be as one of cross-entropy.
+        without: Column -> in a word or two, why the row has no cell there.
         values: Printed numbers, one per column, `"-"` for a dash; empty for a control.
         arrows: Printed improvements, one per column; empty where the table prints none.
         over: Key of the row that the arrows, printed and measured, are over.
@@ -86,6 +92,8 @@ class Row(_Part):
     settings: dict[str, Any] = Field(default_factory=dict, alias="set")
     threshold: float | list[float] | None = None
     multiply: dict[str, float] = Field(default_factory=dict)
+    matched_weight: Annotated[float, Field(gt=0.0)] = 1.0
+    without: dict[str, str] = Field(default_factory=dict)
     values: list[Printed] = Field(default_factory=list)
     arrows: list[Printed] = Field(default_factory=list)
     over: str = ""
@@ -109,6 +117,8 @@ class Head(_Part):
     """The `[table]` of a file: `name` is what commands call it, `number` what the paper does.
 
     `printed = false` is a figure whose numbers stand nowhere in the paper's text: its cells are run all the same.
+    `set` and `recipes` are as those of a column, which win over them. With `show_k` cells of FPL say which share of the
+    pixels that taught had more than one fuzzy positive.
     """
 
     name: Name
@@ -121,6 +131,9 @@ class Head(_Part):
     # Which weights the numbers are of: the published ones are the best of a range of checkpoints.
     selection: Literal["best", "last"] = "best"
     printed: bool = True
+    settings: dict[str, Any] = Field(default_factory=dict, alias="set")
+    recipes: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    show_k: bool = False
     footnotes: list[str] = Field(default_factory=list)
 
 
@@ -136,6 +149,11 @@ class Experiment(_Part):
     def name(self) -> str:
         """What commands call it, for example `table1`."""
         return self.table.name
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is a table of this suite: none of its rows is the paper's own."""
+        return all(row.role in ("control", "cited") for row in self.rows)
 
     def row(self, key: str) -> Row:
         """The row called `key`; KeyError if there is none."""
@@ -170,12 +188,15 @@ class Experiment(_Part):
             if twice := {key for key in keys if keys.count(key) > 1}:
                 raise ValueError(f"key {sorted(twice)[0]} is used twice")
         known = sorted({row.recipe for row in self.rows} - {""})
-        for column in self.columns:
-            if unknown := sorted(set(column.recipes) - set(known)):
+        for name, recipes in (("table", self.table.recipes), *((f"column {c.key}", c.recipes) for c in self.columns)):
+            if unknown := sorted(set(recipes) - set(known)):
                 raise ValueError(
-                    f"column {column.key}: recipes.{unknown[0]}, but no row has this recipe; there are: "
-                    f"{', '.join(known)}"
+                    f"{name}: recipes.{unknown[0]}, but no row has this recipe; there are: {', '.join(known)}"
                 )
+        columns = {column.key for column in self.columns}
+        for column in self.columns:
+            if column.over and column.over not in columns:
+                raise ValueError(f"column {column.key} is over {column.over}, which is no column")
         for row in self.rows:
             self._check_row(row)
         return self
@@ -183,7 +204,7 @@ class Experiment(_Part):
     def _check_row(self, row: Row) -> None:
         if not row.recipe and row.role != "cited" and not row.of:
             raise ValueError(f"row {row.key} has no recipe: set it there, or for all rows in [table]")
-        ours = row.unprinted or (row.role == "control" or not self.table.printed)
+        ours = row.unprinted or row.role == "control" or (row.role != "cited" and not self.table.printed)
         for name, listed in (("values", row.values), ("arrows", row.arrows)):
             if listed and ours:
                 raise ValueError(f"row {row.key} has {name}, but the paper prints no numbers for it")
@@ -207,8 +228,9 @@ class Experiment(_Part):
             raise ValueError(f"row {row.key} has arrows, but not what they are over")
         if (self.table.metric == "threshold") != bool(row.of):
             raise ValueError(f"row {row.key}: `of` belongs to every row of a table of T settings, and to no other")
-        if unknown := set(row.bold) - {column.key for column in self.columns}:
-            raise ValueError(f"row {row.key}: bold names no column {sorted(unknown)[0]}")
+        for name, keys in (("bold", set(row.bold)), ("without", set(row.without))):
+            if unknown := keys - {column.key for column in self.columns}:
+                raise ValueError(f"row {row.key}: {name} names no column {sorted(unknown)[0]}")
 
 
 _PARTS: Parts = {"table": (Head, "", ""), "columns": (Column, "column", "key"), "rows": (Row, "row", "key")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +37,24 @@ class Lookup:
         replaced: Recipe -> ids of older runs of it, on other data or from other weights.
         failures: Recipe -> why its run failed, for recipes without a finished run.
         noise: `Results.noise`.
+        fuzziness: Gives `Results.fuzziness`, which few look at.
     """
 
     runs: dict[str, Record] = field(default_factory=dict)
     replaced: dict[str, list[str]] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
     noise: pd.DataFrame = field(default_factory=pd.DataFrame)
+    fuzziness: Callable[[], pd.DataFrame] = pd.DataFrame
+
+    @functools.cached_property
+    def fuzzy_shares(self) -> dict[str, float]:
+        """Run -> share of the pixels that taught that had K > 1, over all logged steps; NaN where no pixel taught."""
+        frame = self.fuzziness()
+        if frame.empty:
+            return {}
+        several = frame["pixels"] * (1.0 - frame["share_k1"].fillna(1.0))
+        sums = frame.assign(several=several).groupby("run_id")[["several", "pixels"]].sum()
+        return {str(run): float(share) for run, share in (sums["several"] / sums["pixels"]).items()}
 
     @functools.cached_property
     def seeds(self) -> list[int]:
@@ -90,7 +102,7 @@ def look_up(results: Results | None) -> Lookup:
 # Two: a store and what it is compared with.
 @functools.lru_cache(maxsize=2)
 def _look_up(results: Results) -> Lookup:
-    found = Lookup(noise=results.noise)
+    found = Lookup(noise=results.noise, fuzziness=lambda: results.fuzziness)
     columns = _Columns(latest(results.runs))
     for number, recipe in enumerate(columns["recipe"]):
         if recipe in found.runs:

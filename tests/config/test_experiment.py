@@ -500,3 +500,94 @@ def test_a_case_without_conditions_is_refused(folder: Path) -> None:
     with pytest.raises(FplError, match=r"needs conditions") as caught:
         read_scale(path)
     assert caught.value.where == str(path)
+
+
+OURS = """
+[table]
+name = "wide"
+number = "Ours"
+caption = "variants"
+dataset = "city"
+printed = false
+set.train.steps = 20
+recipes.mt.train.steps = 40
+[[columns]]
+key = "own"
+header = "own"
+[[columns]]
+key = "ce"
+header = "CE"
+over = "own"
+set.loss.kind = "ce"
+[[columns]]
+key = "half"
+header = "half"
+over = "ce"
+set.loss.kind = "ce"
+multiply = { "method.weight" = 0.5 }
+[[rows]]
+key = "cps"
+label = "CPS"
+role = "control"
+recipe = "cps"
+without = { half = "no gate" }
+[[rows]]
+key = "mt"
+label = "MT"
+role = "control"
+recipe = "mt"
+matched_weight = 0.1
+[[rows]]
+key = "log"
+label = "A log"
+role = "cited"
+source = "somebody"
+values = [70.0, "-", "-"]
+"""
+
+
+@pytest.fixture
+def ours(folder: Path) -> Path:
+    """The folder with a table whose rows are all ours."""
+    mt = RECIPE.partition("[method]")[0] + '[method]\nname = "mean_teacher"\nweight = 8.0\n[loss]\nkind = "mse"\n'
+    (folder / "base" / "city_mt.toml").write_text(mt + "[optim]" + RECIPE.partition("[optim]")[2])
+    (folder / "tables" / "wide.toml").write_text(OURS)
+    return folder
+
+
+def test_columns_may_be_variants_of_what_the_rows_are(ours: Path) -> None:
+    found = cells(ours)
+    assert [found[f"cps.{column}"].why_not for column in ("own", "ce", "half")] == ["", "", "no gate"]
+    assert found["cps.own"].recipes == found["cps.ce"].recipes
+    assert (found["log.own"].why_not, found["log.own"].printed, found["log.ce"].printed) == ("cited", 70.0, None)
+    assert [found[f"{row}.own"].configs[0].train.steps for row in ("cps", "mt")] == [20, 40]
+    weights = {name: getattr(cell.configs[0].method, "weight", None) for name, cell in found.items() if cell.configs}
+    # Of the own loss the weight is the recipe's; elsewhere a tenth of it, and half of that.
+    assert weights == pytest.approx({"cps.own": 5.0, "cps.ce": 5.0, "mt.own": 8.0, "mt.ce": 0.8, "mt.half": 0.4})
+    (experiment,) = load_experiments(ours / "tables")
+    origins = Resolver(ours / "base").origins(Resolver(ours / "base").cells(experiment)[5])
+    assert origins["method.weight"].endswith(
+        "times 0.5 by `multiply` of column half, times 0.1 by `matched_weight` of row mt"
+    )
+    assert origins["train.steps"] == "`recipes.mt` of the table"
+
+
+def test_a_table_of_ours_is_read_where_it_is_asked_for_alone(ours: Path) -> None:
+    assert cells(ours, rows="paper") == {}
+    assert list(cells(ours, rows="paper", names=["wide.mt"])) == ["mt.own", "mt.ce", "mt.half"]
+    assert len(cells(ours, rows="paper", names=["wide"])) == 9
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('over = "own"', 'over = "none"', "column ce is over none, which is no column"),
+        ("{ half", "{ none", "row cps: without names no column none"),
+        ("recipes.mt.train", "recipes.ael.train", "table: recipes.ael, but no row has this recipe"),
+        ("matched_weight = 0.1", "matched_weight = 0", "matched_weight"),
+    ],
+)
+def test_slips_in_a_table_of_ours_are_told(ours: Path, old: str, new: str, said: str) -> None:
+    assert old in OURS
+    (ours / "tables" / "wide.toml").write_text(OURS.replace(old, new, 1))
+    assert said in message(ours)

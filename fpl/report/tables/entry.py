@@ -12,7 +12,7 @@ import numpy as np
 from fpl.config.cells import Cell
 from fpl.config.experiment import Column, Experiment, Row
 from fpl.config.layers import ScaleFile
-from fpl.report.statistics import Spread, sample_std
+from fpl.report.statistics import Interval, Spread, mean_interval, sample_std
 from fpl.report.tables.verdict import Verdict
 from fpl.store.lookup import Lookup, Record
 
@@ -62,6 +62,8 @@ class Entry:
         verdict: What it says about the paper.
         reason: Why values are missing; empty if none is.
         records: Rows of `Results.runs` behind `values`.
+        fuzzy_share: Share of the pixels that taught that had K > 1, mean over runs: NaN where none taught, None where
+            the table does not ask.
     """
 
     cell: Cell
@@ -73,6 +75,7 @@ class Entry:
     verdict: Verdict = field(default_factory=Verdict)
     reason: str = ""
     records: tuple[Record, ...] = ()
+    fuzzy_share: float | None = None
 
     @property
     def ours(self) -> float | None:
@@ -88,6 +91,11 @@ class Entry:
     def arrow(self) -> float | None:
         """Mean of the gains; None where either side is missing."""
         return float(np.mean(self.gains)) if self.gains else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of the gain over another column, by seeds; None for fewer than two, or where no column is named."""
+        return mean_interval(self.gains) if self.cell.column.over else None
 
     @functools.cached_property
     def recipe_of(self) -> dict[int, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from fpl.config.campaign import Campaign
 from fpl.config.cells import Cell
 from fpl.config.experiment import Experiment, thresholds
@@ -81,7 +83,15 @@ def _entry(cell: Cell, lookup: Lookup, setting: float | None) -> Entry:
     if state == "partial":
         reason = f"{len(values)} of {len(cell.configs)} seeds, the rest {reason}"
     runs = tuple(str(record["run_id"]) for record in records)
-    return Entry(cell, state, values, runs, reason=reason, records=tuple(records))
+    shares = [lookup.fuzzy_shares[run] for run in runs if run in lookup.fuzzy_shares] if _shows_k(cell) else []
+    share = float(np.mean(shares)) if shares else None
+    return Entry(cell, state, values, runs, reason=reason, records=tuple(records), fuzzy_share=share)
+
+
+def _shows_k(cell: Cell) -> bool:
+    """Whether a cell says how often K is above 1: of FPL whose K is not fixed, where the table asks."""
+    loss = cell.configs[0].loss
+    return cell.experiment.table.show_k and loss.kind == "fpl" and loss.strategy != "fixed"
 
 
 def _unrun(cell: Cell) -> Entry:
@@ -97,7 +107,12 @@ def _unrun(cell: Cell) -> Entry:
 def _compare(entry: Entry, entries: Mapping[str, Entry], scale: Scale, repeated: Spread | None) -> Entry:
     """The entry with its arrow and verdict."""
     cell = entry.cell
-    baseline = entries.get(f"{cell.experiment.name}.{cell.row.over}.{cell.column.key}")
+    row, column = cell.row.over or cell.row.key, cell.column.over or cell.column.key
+    below = f"{cell.experiment.name}.{row}.{column}"
+    baseline = entries.get(below) if below != cell.name else None
+    # Of the same runs in another column there is no gain to tell.
+    if baseline is not None and cell.column.over and baseline.cell.recipes == cell.recipes:
+        baseline = None
     if baseline is not None and entry.records and baseline.records:
         gains = tuple(paired(entry.values, baseline.values))
         entry = replace(entry, gains=gains, printed_gain=_gain(cell, baseline.cell))

@@ -141,9 +141,9 @@ def _rows(line: Line, marks: Sequence[int]) -> list[str]:
 def _ours(entry: Entry) -> str:
     shown = show(entry)
     if not shown.ours:
-        return "--" if entry.state == "dash" else escape(shown.word)
+        return escape(shown.word) or "--"
     rest = " ".join(filter(None, (shown.spread, shown.arrow, shown.mark)))
-    partial = f" ({shown.word})" if shown.word else ""
+    partial = "".join(f" ({text})" for text in (shown.word, *shown.notes) if text)
     return escape(" ".join(filter(None, (shown.ours, rest))) + partial)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fpl.config.experiment import Metric
 from fpl.report.statistics import TIE
 from fpl.report.tables.entry import Entry, State
 
+# Of a cell of FPL in which it is nothing but weighted cross-entropy.
+NO_K = "K = 1 everywhere"
 # What stands where our number would.
 WORDS: dict[State, str] = {"missing": "not run", "failed": "failed", "pending": "pending"}
 
@@ -22,6 +25,7 @@ class Shown:
         arrow: Our improvement, with `↑` or `↓`.
         mark: The verdict's sign, with `*` if it is provisional.
         word: What is wrong: `not run`, `2 of 3 seeds` ...
+        notes: What else is known: the interval of the improvement, how often K is above 1.
         paper: The paper's number.
         paper_arrow: The paper's printed improvement.
         cited: Whether the paper's number is cited there from others.
@@ -33,6 +37,7 @@ class Shown:
     arrow: str = ""
     mark: str = ""
     word: str = ""
+    notes: tuple[str, ...] = ()
     paper: str = ""
     paper_arrow: str = ""
     cited: bool = False
@@ -54,7 +59,7 @@ class Shown:
     def lines(self) -> list[str]:
         """All that the cell says, ours first; a dash where that is nothing."""
         partial = self.word if self.ours else ""
-        return list(filter(None, (self.own_line, partial, self.paper_line))) or ["-"]
+        return list(filter(None, (self.own_line, partial, *self.notes, self.paper_line))) or ["-"]
 
 
 def show(entry: Entry) -> Shown:
@@ -66,6 +71,7 @@ def show(entry: Entry) -> Shown:
         arrow="" if entry.arrow is None else arrow_text(entry.arrow, metric),
         mark=entry.verdict.mark + ("*" if entry.verdict.provisional else ""),
         word=_word(entry),
+        notes=_notes(entry),
         paper="" if cell.printed is None else number_text(cell.printed, metric),
         paper_arrow="" if cell.arrow is None else arrow_text(cell.arrow, metric),
         cited=cell.row.role == "cited",
@@ -73,9 +79,17 @@ def show(entry: Entry) -> Shown:
     )
 
 
+def _notes(entry: Entry) -> tuple[str, ...]:
+    interval, share = entry.interval, entry.fuzzy_share
+    found = [] if interval is None else [f"{interval.low:+.2f} to {interval.high:+.2f}"]
+    if share is not None:
+        found.append("no pixel teaches" if math.isnan(share) else f"K > 1: {100 * share:.2g} %" if share else NO_K)
+    return tuple(found)
+
+
 def _word(entry: Entry) -> str:
     """What is wrong with the cell; no mean over fewer seeds than wanted goes unmarked."""
-    words = [WORDS.get(entry.state, "")]
+    words = [WORDS.get(entry.state, entry.cell.row.without.get(entry.cell.column.key, ""))]
     if entry.state == "partial":
         words.append(f"{entry.measured} of {entry.wanted} seeds")
     if entry.arrow is not None and len(entry.gains) < entry.measured:

@@ -80,8 +80,8 @@ def _without_empty_rows(campaign: Campaign, results: Results | None, names: Sequ
     lookup = look_up(results)
     known = lookup.runs.keys() | lookup.failures.keys()
     rows: dict[tuple[str, str], set[str]] = {}
-    for cell in (cell for cells in campaign.tables.values() for cell in cells if own_row(cell.row)):
-        if not asked_for(cell.experiment, cell.row, names):
+    for cell in (cell for cells in campaign.tables.values() for cell in cells if own_row(cell.experiment, cell.row)):
+        if cell.row.recipe and not asked_for(cell.experiment, cell.row, names):
             rows.setdefault((cell.experiment.name, cell.row.key), set()).update(cell.recipes)
     empty = {row: recipes for row, recipes in rows.items() if not recipes & known}
     shown = {table for table, cells in campaign.cells.items() if cells}
@@ -103,7 +103,10 @@ def _without_empty_rows(campaign: Campaign, results: Results | None, names: Sequ
         f"`fpl reproduce --rows all --scale {campaign.scale_name}` trains their {runs} runs"
     )
     tables = {table: rest(cells) for table, cells in campaign.tables.items()}
-    cells = {table: kept for table, cells in campaign.cells.items() if (kept := rest(cells))}
-    # A table whose every row is ours may have none left.
+    cells = {table: rest(cells) for table, cells in campaign.cells.items()}
+    # A table whose every row is ours may have none left, or numbers of others alone.
+    cells = {
+        table: kept for table, kept in cells.items() if any(cell.configs or not cell.experiment.ours for cell in kept)
+    }
     experiments = [item for item in campaign.experiments if item.name in cells]
     return replace(campaign, experiments=experiments, tables=tables, cells=cells), note
