@@ -77,6 +77,7 @@ benchmarks() {
     csv methods benchmarks/methods.py
     csv diagnostics benchmarks/diagnostics.py
     csv loader benchmarks/loader.py
+    csv weights benchmarks/weights.py --data-root "$DATA"
     csv search benchmarks/search.py --out "$work/benchmark_search"
 }
 

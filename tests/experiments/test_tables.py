@@ -61,7 +61,7 @@ def experiments() -> tuple[Experiment, ...]:
 
 
 # Tables of this suite: no row is the paper's, and they run only when they are asked for.
-OURS = ("length",)
+OURS = ("length", "frameworks")
 
 
 @functools.cache
