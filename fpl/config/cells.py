@@ -155,8 +155,6 @@ class Resolver:
             reason = row.pending
         elif printed is None and row.role != "control" and experiment.table.printed and not row.unprinted:
             reason = "not in the paper"
-        elif row.columns and column.key not in row.columns:
-            reason = "its setting is that of another column"
         elif not self._wanted(experiment, row):
             reason = CITED_HERE
         elif experiment.table.metric == "threshold":

@@ -76,7 +76,6 @@ class Row(_Part):
         over: Key of the row that the arrows, printed and measured, are over.
         control_of: Of a control: keys of the proposed rows whose gain is held against it, in the same column. Empty for
             a variant of FPL itself.
-        columns: Of a control: keys of the columns that it is run in; empty for all.
         bold: Keys of the columns that are printed bold.
         of: For a table of T settings: `TABLE.ROW` whose cells use them.
         unprinted: Whether the row is run although the table has no numbers of it: a baseline that its arrows are over.
@@ -98,7 +97,6 @@ class Row(_Part):
     arrows: list[Printed] = Field(default_factory=list)
     over: str = ""
     control_of: list[str] = Field(default_factory=list)
-    columns: list[str] = Field(default_factory=list)
     bold: list[str] = Field(default_factory=list)
     of: str = ""
     unprinted: bool = False
@@ -218,10 +216,6 @@ class Experiment(_Part):
             raise ValueError(f"row {row.key} is over {row.over}, which is no row")
         if row.control_of and row.role != "control":
             raise ValueError(f"row {row.key} has control_of, but is no control")
-        if row.columns and row.role != "control":
-            raise ValueError(f"row {row.key} has columns, but is no control")
-        if unknown := set(row.columns) - {column.key for column in self.columns}:
-            raise ValueError(f"row {row.key}: columns name no column {sorted(unknown)[0]}")
         if unknown := set(row.control_of) - {other.key for other in self.rows if other.role == "proposed"}:
             raise ValueError(f"row {row.key} is control_of {sorted(unknown)[0]}, which is no proposed row")
         if row.arrows and not row.over:

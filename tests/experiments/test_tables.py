@@ -109,9 +109,8 @@ def test_rows_that_are_not_run_say_why() -> None:
             continue
         if cell.experiment.table.metric == "threshold":
             assert cell.why_not == "a setting", name
-        elif cell.row.columns:
-            assert cell.row.role == "control" and cell.column.key not in cell.row.columns, name
-            assert cell.why_not == "its setting is that of another column", name
+        elif cell.row.without:
+            assert cell.row.role == "control" and cell.why_not == cell.row.without[cell.column.key], name
         else:
             assert cell.row.role == "cited" and "citing" in cell.row.source, name
             # A dash in the row of a system that is trained here.
