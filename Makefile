@@ -48,7 +48,7 @@ $(VENV)/.product: pyproject.toml
 test: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	# One process has the tests with Ray, which mostly wait for others to start.
+	# Two processes have the tests with Ray, which mostly wait for others to start.
 	$(BIN)/mypy & types=$$!; \
 	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder; tests=$$?; \
 	wait $$types && exit $$tests

@@ -75,6 +75,8 @@ protocol = "whole"
 
 # Files that take longest, and would be waited for if they came last.
 LONG = ("test_contract.py", "test_distribution.py")
+# Files with Ray that leave the cores to others most of the time.
+WAITING = ("test_ray_session.py", "test_ray_submission.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -89,13 +91,15 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """On several processes one takes a whole file, and one all files with Ray: two Rays would wait for each other."""
+    """On several processes one takes a whole file, and two all files with Ray: more Rays would wait for each other."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            return "ray" if Path(path).name.startswith("test_ray_") else path
+            if not Path(path).name.startswith("test_ray_"):
+                return path
+            return "waiting for Ray" if Path(path).name in WAITING else "ray"
 
     return ByFile(config, log)
 
