@@ -69,49 +69,46 @@ def all_cpus_free() -> bool:
     return wait_until(lambda: ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"], 120)
 
 
-class StopAtFirstReport(FIFOScheduler):  # type: ignore[misc]
-    """Stops one job at its first report."""
+class Stop(FIFOScheduler):  # type: ignore[misc]
+    """Stops runs at their first report; those of the main thread wait there until a gang beside them has reported."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, *runs: str) -> None:
         super().__init__()
-        self.index = index
-
-    def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        stop = trial.config["index"] == self.index and "step" in result
-        return TrialScheduler.STOP if stop else TrialScheduler.CONTINUE
-
-
-class AfterTheGang(StopAtFirstReport):
-    """Lets the runs of the main thread wait at a report until a gang beside them has reported too."""
-
-    def __init__(self, index: int) -> None:
-        super().__init__(index)
+        self.runs = runs
         self.at_work = threading.Event()
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles it into a file that nobody reads
 
     def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        if threading.current_thread() is not threading.main_thread():
-            if "step" in result:
-                self.at_work.set()
+        if "step" not in result:
             return TrialScheduler.CONTINUE  # type: ignore[no-any-return]
-        if not self.at_work.wait(200):
+        if threading.current_thread() is not threading.main_thread():
+            self.at_work.set()
+        elif not self.at_work.wait(200):
             raise KeyboardInterrupt
-        return super().on_trial_result(controller, trial, result)
+        return TrialScheduler.STOP if result.get("run_id") in self.runs else TrialScheduler.CONTINUE  # type: ignore[no-any-return]
 
 
 @dataclass
 class Finished:
-    """What became of jobs that one process or one gang was given, one after the other, and of one beside them."""
+    """What became of jobs that one process or one gang was given, one after the other."""
 
     plain: Job
     diverging: Job
     stopped: Job
-    killed: Job | None
-    beside: Job | None
     results: dict[str, JobResult]
     watcher: Recorder
+
+
+@dataclass
+class SideBySide:
+    """One process and one gang at the same time; a worker of the gang was killed in the middle of the run `killed`."""
+
+    inline: Finished
+    gang: Finished
+    killed: Job
+    results: dict[str, JobResult]
     free: bool
 
 
@@ -120,29 +117,14 @@ def places_in(data_places: Places, folder: Path) -> Places:
 
 
 @pytest.fixture(scope="module")
-def inline(
+def both(
     machines: Machines, data_places: Places, run_file: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Finished:
+) -> SideBySide:
     make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path_factory.mktemp("inline")))
-    jobs, beside = [make(seed=1, lr=1e6), make(seed=0), make(seed=3)], make(seed=2)
-    # Each of the jobs holds all CPUs.
-    batches = [
-        (jobs, Execution(cpus_per_worker=2, concurrency=1)),
-        ([beside], Execution(launcher="gang", workers=2, cpus_per_worker=0, concurrency=1)),
-    ]
-    watcher, scheduler = Recorder(), AfterTheGang(index=2)
-    # Ray ends a driver that owns objects, without a word, when the raylet dies.
-    with mock.patch.object(ray, "put", side_effect=AssertionError("the driver owns an object")):
-        results = run_side_by_side(batches, machines.cluster, watcher, scheduler=scheduler)
-    return Finished(jobs[1], jobs[0], jobs[2], None, beside, results, watcher, all_cpus_free())
-
-
-@pytest.fixture(scope="module")
-def gang(machines: Machines, data_places: Places, run_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """As the jobs above, and one of its two workers is killed in the middle of a run."""
+    inline = [make(seed=1, lr=1e6), make(seed=0), make(seed=3)]
     make = functools.partial(job_of, load_config(run_file), places_in(data_places, tmp_path_factory.mktemp("gang")))
-    jobs = [make(seed=2, steps=12), make(seed=1, lr=1e6), make(seed=0), make(seed=3)]
-    killed = jobs[0].run_id
+    gang = [make(seed=12, steps=12), make(seed=11, lr=1e6), make(seed=10), make(seed=13)]
+    killed = gang[0].run_id
 
     def strike(run_id: str, step: int) -> None:
         if run_id == killed and step == 6 and watcher.starts.count(run_id) == 1:
@@ -150,15 +132,23 @@ def gang(machines: Machines, data_places: Places, run_file: Path, tmp_path_facto
             assert len(pids) == 2
             threading.Timer(0.2, kill, [pids[:1]]).start()
 
-    watcher, scheduler = Recorder(strike), StopAtFirstReport(index=3)
-    results = run_on_ray(jobs, Execution(launcher="gang", workers=2), machines.cluster, watcher, scheduler=scheduler)
-    return Finished(jobs[2], jobs[1], jobs[3], jobs[0], None, results, watcher, all_cpus_free())
+    watcher = Recorder(strike)
+    batches = [
+        # Each of them holds all CPUs.
+        (inline, Execution(cpus_per_worker=2, concurrency=1)),
+        (gang, Execution(launcher="gang", workers=2, cpus_per_worker=0, concurrency=1)),
+    ]
+    # Ray ends a driver that owns objects, without a word, when the raylet dies.
+    with mock.patch.object(ray, "put", side_effect=AssertionError("the driver owns an object")):
+        scheduler = Stop(inline[2].run_id, gang[3].run_id)
+        results = run_side_by_side(batches, machines.cluster, watcher, scheduler=scheduler)
+    one, other = (Finished(jobs[-2], jobs[-3], jobs[-1], results, watcher) for jobs in (inline, gang))
+    return SideBySide(one, other, gang[0], results, all_cpus_free())
 
 
 @pytest.fixture(params=["inline", "gang"])
-def finished(request: pytest.FixtureRequest) -> Finished:
-    found: Finished = request.getfixturevalue(request.param)
-    return found
+def finished(request: pytest.FixtureRequest, both: SideBySide) -> Finished:
+    return both.inline if request.param == "inline" else both.gang
 
 
 def test_a_diverging_run_is_recorded_and_the_others_go_on(finished: Finished) -> None:
@@ -182,30 +172,34 @@ def test_a_stop_ends_the_run_at_its_report_and_frees_its_lock(finished: Finished
     assert "continuing at step 2 of 6" in log
 
 
-def test_nothing_stays_reserved(finished: Finished) -> None:
+def test_nothing_stays_reserved(both: SideBySide) -> None:
     # Without Ray's dashboard, as here, Ray Train does not free what a run held that Tune ended from outside.
-    assert finished.free
-    assert {result.run_id for result in finished.watcher.ends} == set(finished.results)
+    assert both.free
 
 
-def test_inline_gives_what_the_same_run_without_ray_gives(inline: Finished, tmp_path: Path) -> None:
-    alone = at(inline.plain, tmp_path / "alone")
+def test_every_end_of_a_run_is_told(both: SideBySide) -> None:
+    ends = {result.run_id for result in both.inline.watcher.ends}
+    assert ends == set(both.results) == set(both.inline.watcher.starts)
+
+
+def test_inline_gives_what_the_same_run_without_ray_gives(both: SideBySide, tmp_path: Path) -> None:
+    alone = at(both.inline.plain, tmp_path / "alone")
     assert run_job(alone).status == "done"
-    assert_same_weights(inline.plain, alone)
-    assert inline.results[alone.run_id].metrics == run_metrics(alone, inline.results[alone.run_id])
+    assert_same_weights(both.inline.plain, alone)
+    assert both.results[alone.run_id].metrics == run_metrics(alone, both.results[alone.run_id])
 
 
-def test_a_gang_with_a_killed_worker_gives_what_two_undisturbed_processes_give(
-    gang: Finished, run_file: Path, tmp_path: Path
+def test_a_gang_without_cpus_beside_runs_that_hold_them_all_and_with_a_killed_worker_gives_what_two_processes_give(
+    both: SideBySide, run_file: Path, tmp_path: Path
 ) -> None:
-    assert gang.killed is not None
-    assert gang.watcher.starts.count(gang.killed.run_id) == 2
-    assert "continuing at step" in gang.killed.log.read_text()
-    pair = at(gang.killed, tmp_path / "pair")
-    for code, errors in start_workers(run_file, pair.places, "seed=2", "train.steps=12"):
+    killed = both.killed
+    assert both.gang.watcher.starts.count(killed.run_id) == 2
+    assert "continuing at step" in killed.log.read_text()
+    pair = at(killed, tmp_path / "pair")
+    for code, errors in start_workers(run_file, pair.places, "seed=12", "train.steps=12"):
         assert code == 0, errors
-    assert_same_weights(gang.killed, pair)
-    assert gang.results[gang.killed.run_id].metrics == run_metrics(pair, gang.results[gang.killed.run_id])
+    assert_same_weights(killed, pair)
+    assert both.results[killed.run_id].metrics == run_metrics(pair, both.results[killed.run_id])
 
 
 def run_metrics(job: Job, like: JobResult) -> dict[str, float]:
@@ -250,24 +244,6 @@ def test_fresh_workers_for_a_search_give_the_same_and_free_everything(
     alone = at(job, tmp_path / "alone")
     run_job(alone)
     assert_equal_results(job.places, alone.places)
-
-
-def test_a_gang_without_cpus_is_at_work_beside_runs_that_hold_them_all(
-    inline: Finished, run_file: Path, tmp_path: Path
-) -> None:
-    assert inline.beside is not None
-    assert {run_id: result.status for run_id, result in inline.results.items()} == {
-        inline.plain.run_id: "done",
-        inline.beside.run_id: "done",
-        inline.diverging.run_id: "failed",
-        inline.stopped.run_id: "stopped",
-    }
-    assert set(inline.watcher.starts) == {result.run_id for result in inline.watcher.ends} == set(inline.results)
-    assert inline.free
-    pair = at(inline.beside, tmp_path / "pair")
-    for code, errors in start_workers(run_file, pair.places, "seed=2"):
-        assert code == 0, errors
-    assert_same_weights(inline.beside, pair)
 
 
 def test_more_than_there_is_is_refused_at_once(machines: Machines, data_places: Places, run_file: Path) -> None:
