@@ -12,14 +12,16 @@ import hashlib
 import io
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import filelock
 
-from fpl.errors import file_error
+from fpl.errors import ShortageError, file_error
 from fpl.mirror import mirror_of
+from fpl.text import size_text
 
 # What file systems without such a call (CIFS, shared folders of virtual machines, some FUSE) answer to it.
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -142,6 +144,24 @@ def write_changed(path: Path, content: bytes, sync: bool = True) -> bool:
         return False
     write_atomic(path, content, sync)
     return True
+
+
+def check_room(folder: Path, needed: int, hint: str) -> None:
+    """Refuse to begin what the disk has no room for.
+
+    Args:
+        folder: Where it goes; it need not exist.
+        needed: Bytes.
+        hint: What to do beside making room.
+
+    Raises:
+        ShortageError: Says how much is needed and how much is free.
+    """
+    there = next(each for each in (folder, *folder.resolve().parents) if each.is_dir())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        what = f"not enough room: {size_text(needed)} are needed, {size_text(free)} are free; nothing was written"
+        raise ShortageError(what, where=str(there), hint=f"make room, {hint}")
 
 
 def sync_folder(folder: Path) -> None:

@@ -38,6 +38,8 @@ _URL = re.compile(rf"({'|'.join(SCHEMES)}):/+([^?]+)(\?.*)?")
 PAUSES = (1.0, 2.0, 4.0, 8.0)
 # Small objects are many: what takes time is to ask for each.
 AT_ONCE = 16
+# Seconds after which nobody is still writing a temporary file.
+LONG_AGO = 86400.0
 # What can be said of an S3 server behind the `?` of a URL.
 _S3_OPTIONS = ("region", "scheme", "endpoint_override")
 S3_ATTEMPTS = 4
@@ -127,6 +129,7 @@ class Mirror:
         for path in _visible_files(folder):
             if path not in there or path.name in left:
                 path.unlink(missing_ok=True)
+        _remove_left_overs(folder)
         return left
 
     def folders(self, folder: Path) -> list[str]:
@@ -357,6 +360,15 @@ def _visible_files(folder: Path) -> Iterable[Path]:
     if not folder.is_dir():
         return []
     return [path for path in folder.iterdir() if not path.name.startswith(".") and not path.is_dir()]
+
+
+def _remove_left_overs(folder: Path) -> None:
+    """Remove the temporary files of processes that were killed while they fetched or wrote."""
+    for path in folder.glob(".*.tmp"):
+        with contextlib.suppress(FileNotFoundError):
+            # Not by the time of its content, which may be that of an object there.
+            if time.time() - path.stat().st_ctime > LONG_AGO:
+                path.unlink()
 
 
 def _same(path: Path, info: FileInfo) -> bool:

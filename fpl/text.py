@@ -113,7 +113,8 @@ def first_line(error: BaseException, limit: int = 200) -> str:
     return line[:limit] or type(error).__name__
 
 
-def gigabytes(count: float) -> str:
-    """Bytes as 10^9, as many digits as an estimate is worth: `0.86`, `3.9`, `28`."""
-    value = count / 1e9
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+def size_text(count: float) -> str:
+    """Bytes with as many digits as an estimate is worth: `36 kB`, `3.9 MB`, `28 GB`."""
+    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+    unit, each = next(((unit, each) for unit, each in units if count >= each), units[-1])
+    return f"{count / each:,.{1 if count < 10 * each else 0}f} {unit}"

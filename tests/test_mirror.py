@@ -116,6 +116,20 @@ def test_pulling_brings_what_changed_and_takes_what_is_gone(twin: Mirror, tmp_pa
     assert (here / "same").stat().st_ino == before  # was not brought again
 
 
+def test_what_killed_fetches_left_is_removed_when_nobody_can_be_at_it(
+    twin: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_over = twin.folder / "runs" / ".0123456789abcdef.tmp"
+    left_over.parent.mkdir(parents=True)
+    left_over.write_bytes(b"half")
+    os.utime(left_over, (0, 0))  # as of an old object: it is fetched just now
+    refresh(left_over.parent)
+    assert left_over.exists()
+    monkeypatch.setattr(mirror, "LONG_AGO", -60.0)
+    refresh(left_over.parent)
+    assert not left_over.exists()
+
+
 def test_hidden_folders_and_other_folders_are_not_mirrored(twin: Mirror, tmp_path: Path) -> None:
     write_atomic(twin.folder / "figures" / ".drawn" / "x.png", b"cache")
     write_atomic(tmp_path / "elsewhere" / "x", b"no")

@@ -10,10 +10,10 @@ import typer
 
 from fpl.cli.groups import grouped
 from fpl.cli.options import Address, Asked, Folders, Launch, Local, Searching, SearchSplits, Store
-from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, size_text
+from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table
 from fpl.config.defaults import CITED, CITED_HERE, REPEATS
 from fpl.errors import FplError
-from fpl.text import duration, gigabytes, say
+from fpl.text import duration, say, size_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -134,14 +134,14 @@ def _table(plan: Plan) -> Table:
 
 def _units(plan: Plan) -> list[str]:
     """What the last columns are: hours, and the most memory on a GPU. At no scale do some runs use GPUs, others not."""
-    return ["GPU-h", "GB"] if any(plan.layout(run).on_gpu for run in plan.wanted) else ["core-h"]
+    return ["GPU-h", "memory"] if any(plan.layout(run).on_gpu for run in plan.wanted) else ["core-h"]
 
 
 def _device(plan: Plan, runs: list[Wanted]) -> list[str]:
     """Hours of runs together, and the memory of the largest."""
     found = [_hours(sum(plan.device_hours(runs)))]
     if len(_units(plan)) > 1:
-        found.append(gigabytes(max(map(plan.gpu_bytes, runs))) if runs else "")
+        found.append(size_text(max(map(plan.gpu_bytes, runs))) if runs else "")
     return found
 
 
@@ -212,7 +212,7 @@ def _memory(plan: Plan) -> Iterator[str]:
         return
     workers = plan.layout(largest).workers
     where = f"each of the {workers} GPUs of a run" if workers > 1 else "a GPU"
-    yield f"memory on {where}: at most {gigabytes(most)} GB ({_name(largest)})"
+    yield f"memory on {where}: at most {size_text(most)} ({_name(largest)})"
     if tight := plan.tight():
         yield f"warning: {_runs(len(tight))} may not fit into the memory of the GPUs, such as {_name(tight[0])}"
 

@@ -117,9 +117,3 @@ def _paragraphs(table: Table, width: int) -> Iterator[str]:
     for row in zip(*(cells for _, cells in columns), strict=True):
         said = [f"{name} {cell}" for (name, _), cell in zip(columns[1:], row[1:], strict=True) if str(cell)]
         yield textwrap.fill(f"{row[0]}: {', '.join(said)}", width, subsequent_indent="  ", break_on_hyphens=False)
-
-
-def size_text(count: float) -> str:
-    """Bytes as MB or GB."""
-    unit, bytes_each = ("GB", 1e9) if count >= 1e9 else ("MB", 1e6)
-    return f"{count / bytes_each:,.{1 if count < 10 * bytes_each else 0}f} {unit}"

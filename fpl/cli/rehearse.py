@@ -10,10 +10,9 @@ import typer
 
 from fpl.cli.data import DATA, SPLITS, DataRoot, Splits, interruptible
 from fpl.cli.options import EXPERIMENTS, Experiments
-from fpl.cli.planning import size_text
 from fpl.config.defaults import MOST_THREADS
 from fpl.errors import FplError
-from fpl.text import say
+from fpl.text import say, size_text
 
 if TYPE_CHECKING:
     from fpl.sweep.rehearsal.rows import Row

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table, size_text
-from fpl.text import duration, gigabytes, say
+from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table
+from fpl.text import duration, say, size_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -136,7 +136,7 @@ def _costs(plan: SearchPlan, out: Path) -> Iterator[str]:
     elif plan.hours is None:
         yield f"{plan.device_unit}-hours of a trial: {hours_text(plan.studies[0].trial_hours)} ({plan.model.source})"
     if most := plan.gpu_bytes():
-        yield f"memory of a trial: at most {gigabytes(most)} GB on each of its GPUs"
+        yield f"memory of a trial: at most {size_text(most)} on each of its GPUs"
     if plan.to_come:
         kept, running = plan.disk_bytes()
         yield f"disk for the trials to come: {size_text(kept)}, and {size_text(running)} besides while they are trained"

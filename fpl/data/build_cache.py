@@ -33,7 +33,7 @@ from fpl.data.cache import (
 from fpl.data.read import Images, read_size
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
-from fpl.files import locked, sync_folder, write_atomic
+from fpl.files import check_room, locked, sync_folder, write_atomic
 
 SHARD_BYTES = 256 * 2**20
 # Besides the pixels, a row takes a few hundred bytes; file systems want some room too.
@@ -134,12 +134,7 @@ def build_cache(
     with held:
         if _is_complete(plan, cores, progress, say):
             return False
-        if plan.bytes > (free := shutil.disk_usage(plan.folder.parent).free):
-            raise FplError(
-                f"the cache needs {plan.bytes / 1e9:.2f} GB, {free / 1e9:.2f} GB are free",
-                where=str(plan.folder),
-                hint="make room, choose another place with --cache or FPL_CACHE, or a larger --downscale",
-            )
+        check_room(plan.folder, plan.bytes, "choose another place with --cache or FPL_CACHE, or a larger --downscale")
         _build(plan, cores, progress, say)
         return True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ from fpl.data.prepare_plan import Job
 from fpl.data.read import Bytes, read_label, read_size
 from fpl.data.sbd import label_png, read_annotation
 from fpl.data.spec import DatasetSpec, find_root
-from fpl.errors import FplError, ShortageError, file_error
-from fpl.files import locked, remove_left_overs, write_atomic, write_changed
+from fpl.errors import FplError, file_error
+from fpl.files import check_room, locked, remove_left_overs, write_atomic, write_changed
 
 _LOCK = ".prepare.lock"
 _BLOCK = 4096
@@ -72,7 +71,7 @@ def prepare(
         return Prepared(0, 0)
     written = kept = 0
     try:
-        check_room(root, jobs)
+        check_jobs(root, jobs)
         with locked(root / _LOCK):
             for folder in {target.parent for job in jobs for target in job.targets}:
                 remove_left_overs(folder)
@@ -92,23 +91,17 @@ def prepare(
     return Prepared(written, kept)
 
 
-def check_room(root: Path, jobs: Sequence[Job]) -> None:
-    """Refuse to begin what the disk has no room for.
+def check_jobs(root: Path, jobs: Sequence[Job]) -> None:
+    """Refuse to begin what the disk at a folder, which need not exist, has no room for.
 
-    Args:
-        root: Folder on the disk; it need not exist.
-        jobs: What will be written; an annotation is taken for as large as the label that it becomes.
+    An annotation is taken for as large as the label that it becomes.
 
     Raises:
         ShortageError: Says how much is needed and how much is free.
     """
     targets = [(target, job.source.member.size) for job in jobs for target in job.targets]
     needed = sum(-(-size // _BLOCK) * _BLOCK for target, size in targets if not target.is_file())
-    there = next(folder for folder in (root, *root.resolve().parents) if folder.is_dir())
-    free = shutil.disk_usage(there).free
-    if needed > free:
-        what = f"not enough room: {needed / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free; nothing was written"
-        raise ShortageError(what, where=str(there), hint="make room, or name another --data-root")
+    check_room(root, needed, "or name another --data-root")
 
 
 def _unit(job: Job) -> str:

@@ -21,7 +21,7 @@ from fpl.names import is_name
 from fpl.store.left import left_there
 from fpl.store.rows import LOOKED_AT, problem_of
 from fpl.store.schema import FAILURES, KEYS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
-from fpl.text import REPLACEMENT, UNPRINTABLE, printable
+from fpl.text import REPLACEMENT, UNPRINTABLE, first_line, printable
 
 SUFFIX = ".parquet"
 UNREADABLE = "cannot be read: "
@@ -147,17 +147,12 @@ def open_part(path: Path, table: str) -> pq.ParquetFile:
         found, rows = file.schema_arrow, file.metadata.num_rows
     except Exception as error:
         # The reader of bytes from anywhere raises almost anything: ArrowException, OSError, UnicodeDecodeError ...
-        raise DamagedError(f"is no Parquet file, or a damaged one: {_first_line(error)}") from None
+        raise DamagedError(f"is no Parquet file, or a damaged one: {first_line(error)}") from None
     if problem := _drift(found, table):
         raise DamagedError(problem)
     if not rows and table in NEVER_EMPTY:
         raise DamagedError("holds no row")
     return file
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
 
 
 def _drift(found: pa.Schema, table: str) -> str:
@@ -212,7 +207,7 @@ def _under_schema(file: pq.ParquetFile, schema: pa.Schema, wanted: Collection[st
         whole.validate(full=True)
     except Exception as error:
         # As above.
-        raise DamagedError(f"holds what cannot be read as this table: {_first_line(error)}") from None
+        raise DamagedError(f"holds what cannot be read as this table: {first_line(error)}") from None
     return whole
 
 

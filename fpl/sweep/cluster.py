@@ -17,7 +17,7 @@ from fpl.files import remove, write_atomic
 from fpl.sweep.execution import Execution, count_words
 from fpl.sweep.nodes import differences, look_around
 from fpl.sweep.places import Places
-from fpl.text import say
+from fpl.text import first_line, say
 
 # Seconds for one node to look at its folders.
 NODE_PATIENCE = 60.0
@@ -208,9 +208,3 @@ def absolute(places: Places) -> Places:
         Path(weights).absolute() if weights else None,
         places.url,
     )
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says first, or of which kind it is where it says nothing."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

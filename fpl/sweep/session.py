@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 from fpl.data.parallel import core_count
 from fpl.errors import FplError, ShortageError
 from fpl.interrupt import interrupt_main, terminated_like_interrupted
-from fpl.sweep.cluster import Cluster, first_line
-from fpl.text import printable
+from fpl.sweep.cluster import Cluster
+from fpl.text import first_line, printable
 
 # Jobs, reports and verdicts are small; images never pass through Ray.
 OBJECT_STORE_BYTES = 128 * 2**20

@@ -267,7 +267,7 @@ def test_no_room_is_told_before_anything_is_written(tmp_path: Path, monkeypatch:
     archives, usage = city(tmp_path), shutil.disk_usage(tmp_path)
     # Ten files of a block each.
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10 * 4096 - 1))
-    with pytest.raises(ShortageError, match=r"not enough room: 0.00 GB are needed, 0.00 GB are free; nothing was"):
+    with pytest.raises(ShortageError, match=r"not enough room: 41 kB are needed, 41 kB are free; nothing was"):
         run("cityscapes", archives, tmp_path / "data")
     assert not (tmp_path / "data").exists()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10 * 4096))

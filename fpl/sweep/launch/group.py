@@ -21,11 +21,11 @@ import torch.distributed as dist
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from fpl.errors import shortage
-from fpl.sweep.cluster import first_line
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, reason_of, run_job
 from fpl.sweep.launch.rendezvous import OwnAddressConfig
 from fpl.sweep.local import LostWorkerError
+from fpl.text import first_line
 from fpl.train.runtime import Verdict
 
 # Seconds a call to the mailbox waits before it is made again.

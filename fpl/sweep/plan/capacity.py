@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fpl.data.parallel import core_count
 from fpl.errors import FplError
 from fpl.sweep.execution import Execution
-from fpl.text import gigabytes
+from fpl.text import size_text
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Capacity:
         cores = f"{self.cores} core{'s' if self.cores != 1 else ''}"
         if not self.gpus:
             return f"{cores} ({self.cpu_name})" if self.cpu_name else cores
-        size = f"{gigabytes(self.gpu_memory)} GB{' each' if self.gpus != 1 else ''}" if self.gpu_memory else ""
+        size = f"{size_text(self.gpu_memory)}{' each' if self.gpus != 1 else ''}" if self.gpu_memory else ""
         named = ", ".join(filter(None, (self.gpu_name, size)))
         return f"{self.gpus} GPU{'s' if self.gpus != 1 else ''}{f' ({named})' if named else ''}, {cores}"
 

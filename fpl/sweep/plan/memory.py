@@ -14,7 +14,7 @@ from fpl.config.defaults import BATCH_PIXELS
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.sweep.plan.cost import Cost, image_size, validation_images, window_count, window_of
-from fpl.text import gigabytes
+from fpl.text import size_text
 
 # What no count sees, and is assumed: CUDA's context, the libraries and their workspaces; and the share of what was
 # allocated that the allocator cannot use again.
@@ -89,7 +89,7 @@ def memory_problem(cost: Cost, config: RunConfig, workers: int, there: float) ->
     on = f"on each of {workers} GPUs" if workers > 1 else "on one GPU"
     run = f"{config.method.label}, {config.model.backbone}, {config.data.crop[0]}x{config.data.crop[1]}"
     return (
-        f"{gigabytes(least)} GB of memory needed {on}, {gigabytes(there)} GB there ({run}) "
+        f"{size_text(least)} of memory needed {on}, {size_text(there)} there ({run}) "
         f"-> {_remedy(cost, config, workers, there)}"
     )
 

@@ -275,7 +275,7 @@ def test_what_cannot_fit_into_a_gpu_blocks(campaign: Campaign, places: Places) -
     # Less than any of these small networks takes with its images.
     full = make_plan(campaign, places, Capacity(cores=8, gpus=8, gpu_memory=1e6), execution)
     assert len(full.blocked) == len(full.wanted)
-    assert all(" of memory needed on " in reason and "0.00 GB there" in reason for _, reason in full.blocked)
+    assert all(" of memory needed on " in reason and " MB there" in reason for _, reason in full.blocked)
     # All fit as counted, none with what CUDA needs besides.
     tight = make_plan(campaign, places, Capacity(cores=8, gpus=8, gpu_memory=0.9e9), execution)
     assert not tight.blocked and len(tight.tight()) == len(tight.ready)
