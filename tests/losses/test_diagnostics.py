@@ -89,6 +89,19 @@ def test_hand_checked_sums() -> None:
     assert released["k_histogram_uncapped"].tolist() == [3, 1, 2, 1, 1, 0]
 
 
+def test_soft_k_counts_as_the_nearest() -> None:
+    """0.5 + 0.3 + two thirds of 0.15 is T = 0.9: K is 2.67, and the third class a positive from one half on."""
+    logits = pixels(EIGHT[2])
+    for truth, case in ((0, 1), (1, 2), (2, 2), (3, 3)):
+        ground_truth = torch.full((1, 1), truth, dtype=torch.uint8)
+        maps = diagnose_maps(logits, logits, ground_truth=ground_truth, rules=Rules(strategy="soft"))
+        assert (maps["k"].item(), maps["case"].item()) == (3, case)
+        found = diagnose(logits, logits, ground_truth=ground_truth, rules=Rules(strategy="soft"))
+        assert found["k_histogram"].tolist() == [0, 0, 1, 0, 0, 0]
+        assert found["k_histogram_uncapped"].tolist() == [0, 1, 0, 0, 0, 0]
+        assert found["case_pixels"][case - 1] == 1
+
+
 def test_hand_checked_gradient_sums() -> None:
     for strategy in ("n-1", "n", "fixed"):
         found = diagnose(pixels(EIGHT[2]), pixels(EIGHT[2]), rules=Rules(strategy=strategy, fixed_k=1))
