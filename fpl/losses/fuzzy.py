@@ -128,7 +128,7 @@ def fuzzy_positive_loss(
     **Strategy** ``soft``, this suite's own, has a set with a partial member: K = n - 1 + m, where m, 0 .. 1, is the
     membership of the n-th class (:func:`fpl.losses.assign`). All classes whose membership is a or more, 0 < a <= 1, are
     a set as above: the n first for a <= m, the n - 1 first for a > m. Loss, gradient and weight are their means over
-    a. With L_K, g_K and w_K those of the K first::
+    a. With L_K, g_K and w_K those of the K first (of all C classes 0, 0 and 1)::
 
         loss = (1 - m) L_{n-1} + m L_n      gradient = (1 - m) g_{n-1} + m g_n      weight = (1 - m) w_{n-1} + m w_n
 

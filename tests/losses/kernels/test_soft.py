@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -15,6 +16,11 @@ from fpl.losses.rules import Rules
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 FAMILIES = ("random", "flat", "ties", "equal", "peaked", "offset", "sure")
+# Triton's interpreter takes its time.
+INPUTS = [("cpu", family, classes) for family in FAMILIES for classes in (2, 5, 21)]
+INPUTS += [("triton", family, 5) for family in FAMILIES] + [("triton", "random", classes) for classes in (2, 21)]
+SETTINGS = [("cpu", *each) for each in itertools.product(WEIGHTS, FIDELITIES)]
+SETTINGS += [("triton", weight, FIDELITIES[number % 2]) for number, weight in enumerate(WEIGHTS)]
 
 
 @pytest.fixture(params=["cpu", "triton"])
@@ -114,8 +120,7 @@ def compare(fused: Implementation, student: Tensor, teacher: Tensor, rules: Rule
     close(summed.gradient, wanted, error + 20 * known.spread.unsqueeze(1))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("classes", [2, 5, 21])
+@pytest.mark.parametrize(("fused", "family", "classes"), INPUTS, indirect=["fused"])
 def test_every_kind_of_logits(fused: Implementation, family: str, classes: int) -> None:
     shape = (3, 7) if fused.NAME == "triton" else (13, 31)
     student, teacher = (logits(family, classes, seed, shape) for seed in (0, 1))
@@ -123,8 +128,7 @@ def test_every_kind_of_logits(fused: Implementation, family: str, classes: int) 
         compare(fused, student, teacher, Rules(threshold, "soft"))
 
 
-@pytest.mark.parametrize("fidelity", FIDELITIES)
-@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize(("fused", "weight", "fidelity"), SETTINGS, indirect=["fused"])
 def test_weights_and_fidelities(fused: Implementation, weight: str, fidelity: str) -> None:
     student, teacher = (logits("random", 6, seed) for seed in (0, 1))
     compare(fused, student, teacher, Rules(0.85, "soft", weight, fidelity=fidelity))
