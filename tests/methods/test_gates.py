@@ -68,7 +68,7 @@ def test_u2pl_by_hand() -> None:
     assert term.value.item() == pytest.approx((errors[kept.bool()].mean() * 4 / 3).item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["n-1", "n", "ratio", "fixed"])
+@pytest.mark.parametrize("strategy", ["n-1", "n", "ratio", "fixed", "soft"])
 def test_warning_tells_when_every_pixel_has_one_positive(strategy: str) -> None:
     generator = torch.Generator().manual_seed(0)
     teacher = torch.randn(1, 7, 40, 40, generator=generator) * 4
