@@ -207,15 +207,6 @@ def test_cells_without_a_run_say_why(folder: Path) -> None:
     assert (found["fpl.few"].arrow, found["fpl.many"].arrow, found["base.few"].arrow) == (1.0, None, None)
 
 
-def test_a_control_may_be_run_in_some_columns_alone(folder: Path) -> None:
-    before = cells(folder)
-    change(folder, 'key = "half"', 'key = "half"\ncolumns = ["many"]')
-    found = cells(folder)
-    assert found["half.few"].why_not == "its setting is that of another column"
-    assert not found["half.few"].configs
-    assert found["half.many"].recipes == before["half.many"].recipes
-
-
 def test_controls_can_be_left_out(folder: Path) -> None:
     assert {name.split(".")[0] for name in cells(folder, rows="paper")} == {"base", "fpl", "old", "later"}
 
@@ -383,8 +374,6 @@ def test_settings_are_no_runs_and_name_the_row_that_uses_them(folder: Path) -> N
         ('over = "base"', 'over = "bass"', "row fpl is over bass, which is no row"),
         ('over = "base"\n', "", "row fpl has arrows, but not what they are over"),
         ('bold = ["few"]', 'bold = ["fow"]', "row fpl: bold names no column fow"),
-        ('key = "half"', 'key = "half"\ncolumns = ["fow"]', "row half: columns name no column fow"),
-        ('bold = ["few"]', 'columns = ["few"]', "row fpl has columns, but is no control"),
         ('key = "half"', 'key = "base"', "key base is used twice"),
         ('key = "many"', 'key = "few"', "key few is used twice"),
         ('label = "Half"', 'label = "Half"\nvalues = [1.0, 2.0]', "row half has values, but the paper prints none"),
