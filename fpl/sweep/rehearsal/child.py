@@ -37,7 +37,7 @@ class Ended:
     Attributes:
         code: Exit code; negative: the signal that killed it.
         seconds: Wall time.
-        text: What it said last.
+        text: What it said.
         stopped: Why it was killed from here; empty if it was not.
     """
 
@@ -105,7 +105,7 @@ def run(
                 tell(now - began)
             time.sleep(LOOK)
     text = log.read_bytes()[begins:].decode(errors="replace")
-    return Ended(process.returncode, time.monotonic() - began, text[-4000:], stopped)
+    return Ended(process.returncode, time.monotonic() - began, text, stopped)
 
 
 @contextlib.contextmanager
