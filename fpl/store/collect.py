@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fpl.config.search import Parameter
-from fpl.store.compact import Held, held
+from fpl.store.compact import Held, Rows, held
 from fpl.store.left import left_there
 from fpl.store.parts import DamagedError, LeftOut, clean, files_of, open_part, read_part
 from fpl.store.remote import bring_left
@@ -43,7 +43,7 @@ def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:
         names = files_of(folder, table)
     except DamagedError as error:
         return SCHEMAS[table].empty_table(), [LeftOut(table, folder / table, str(error))]
-    parts, left_out = [], []
+    parts, left_out = Rows(SCHEMAS[table]), list[LeftOut]()
     spaces = _spaces(folder) if table == TRIALS and names else {}
     known = held(folder, table, names)
     rows = known.rows(table)
@@ -54,18 +54,17 @@ def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:
         return read_parts(folder, table)
     for piece in known.pieces(names):
         if isinstance(piece, tuple):
-            parts.append(rows.slice(piece[0], piece[1] - piece[0]))
+            parts.add(rows.slice(piece[0], piece[1] - piece[0]))
             continue
         path = folder / table / piece
         part, problems = read_part(path, table)
         if spaces:
             part, misfits = _fitting(part, spaces)
             problems += misfits
-        parts.append(part)
+        parts.add(part)
         left_out += [LeftOut(table, path, problem) for problem in problems]
-    whole = pa.concat_tables(parts) if parts else SCHEMAS[table].empty_table()
     # All at once: it takes as long for one file as for a thousand.
-    return clean(whole), left_out
+    return clean(parts.whole()), left_out
 
 
 def _spaces(folder: Path) -> dict[str, dict[str, Parameter]]:

@@ -37,9 +37,34 @@ INDEX = b"fpl.compact"
 FORMAT = 1
 # So many files are opened in a fraction of a second: fewer are not worth writing everything again.
 ENOUGH = 64
+# Tables that are joined at a time.
+AT_ONCE = 500
 # Seconds. A file that changed just now may change again within one tick of the clock that its time is by, which is
 # another than ours where disks are shared.
 SETTLED = 60.0
+
+
+class Rows:
+    """Rows of many files one after the other: ten thousand small tables would take many times the memory of their rows.
+
+    Args:
+        schema: Of each of them.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._joined: list[pa.Table] = [schema.empty_table()]
+        self._parts: list[pa.Table] = []
+
+    def add(self, part: pa.Table) -> None:
+        """Put rows behind the others."""
+        self._parts.append(part)
+        if len(self._parts) == AT_ONCE:
+            self._joined.append(pa.concat_tables(self._parts).combine_chunks())
+            self._parts.clear()
+
+    def whole(self) -> pa.Table:
+        """All of them."""
+        return pa.concat_tables([*self._joined, *self._parts])
 
 
 @dataclass(frozen=True)
@@ -205,22 +230,22 @@ def _write(
         # Those that it claims to have are left for the next time.
         rows, known = SCHEMAS[table].empty_table(), {}
     files: list[tuple[str, int, int, int]] = []
-    parts: list[pa.Table] = []
+    parts = Rows(rows.schema)
     for name in names:
         if name in known and name in before.places:
             first, last = before.places[name]
             files.append((name, *known[name], last - first))
-            parts.append(rows.slice(first, last - first))
+            parts.add(rows.slice(first, last - first))
         elif name in new:
             part, problems = read_part(folder / table / name, table)
             read()
             if not problems:
                 files.append((name, *new[name], len(part)))
-                parts.append(part)
-    if not parts:
+                parts.add(part)
+    if not files:
         return
     # Not yet as it is shown: that is the reader's, as of any file.
-    whole = pa.concat_tables(parts).combine_chunks()
+    whole = parts.whole().combine_chunks()
     index = json.dumps({"format": FORMAT, "files": files}, separators=(",", ":"))
 
     def write(stream: BinaryIO) -> None:

@@ -195,6 +195,8 @@ def _under_schema(file: pq.ParquetFile, schema: pa.Schema, wanted: Collection[st
         held = set(file.schema_arrow.names)
         # Small files: threads cost more than they give.
         whole = file.read(columns=[name for name in wanted if name in held], use_threads=False)
+        # Of what another program noted there, an index of pandas would change the frame.
+        whole = whole.replace_schema_metadata()
         if not whole.schema.equals(schema):
             found = set(whole.column_names)
             columns: dict[str, Any] = {

@@ -50,6 +50,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def out(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(world, tmp_path / "out")
     monkeypatch.setattr(compacting, "ENOUGH", 1)
+    monkeypatch.setattr(compacting, "AT_ONCE", 4)
     return tmp_path / "out"
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.table import Table
@@ -16,8 +17,9 @@ from fpl.config.layers import flatten
 from fpl.errors import FplError
 from fpl.report.results import print_results
 from fpl.store.done import read_run
+from fpl.store.parts import read_part
 from fpl.store.rows import read_config
-from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS
+from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS, SCHEMAS
 from fpl.store.write import run_path, write_run, write_table
 
 CONFIG = {
@@ -58,6 +60,16 @@ def test_row_of_an_older_version_lacks_columns(tmp_path: Path) -> None:
     pq.write_table(table.drop_columns(["miou_center_last", "miou_center_best", "workers"]), path)
     assert read_run(path) == {"miou_whole_last": 40.0, "train_seconds": 5.0}
     assert pd.isna(fpl.load_results(tmp_path).runs["miou_center_last"]).all()
+
+
+def test_an_index_that_pandas_noted_in_a_file_is_none_of_ours(tmp_path: Path) -> None:
+    add(tmp_path, "a")
+    path = tmp_path / HISTORY / "a.parquet"
+    noted = pa.Table.from_pandas(pq.read_table(path).to_pandas().set_index("step")).schema.metadata
+    pq.write_table(pq.read_table(path).replace_schema_metadata(noted), path)
+    assert pq.read_table(path).to_pandas().index.name == "step"
+    rows, problems = read_part(path, HISTORY)
+    assert list(rows.to_pandas()) == SCHEMAS[HISTORY].names and not problems
 
 
 def test_nan_survives_as_nan_in_the_file(tmp_path: Path) -> None:
