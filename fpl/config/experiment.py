@@ -55,6 +55,11 @@ class Column(_Part):
     multiply: dict[str, float] = Field(default_factory=dict)
     over: str = ""
 
+    @property
+    def name(self) -> str:
+        """Group and header in one line: `ResNet-50 1/16`."""
+        return f"{self.group} {self.header}".strip()
+
 
 class Row(_Part):
     """One row.

@@ -30,10 +30,9 @@ def cell_lines(cell: Cell, origins: Mapping[str, str], results: Results | None, 
         command: What makes its runs.
     """
     table, metric = cell.experiment.table, cell.experiment.table.metric
-    column = " ".join(filter(None, (cell.column.group, cell.column.header)))
     printed = "prints no number" if cell.printed is None else f"prints {number_text(cell.printed, metric)}"
     arrow = "" if cell.arrow is None else f", {cell.arrow:+g} over {cell.row.over}"
-    lines = [cell.name, f"{table.number}, {cell.row.label}, {column}: the paper {printed}{arrow}"]
+    lines = [cell.name, f"{table.number}, {cell.row.label}, {cell.column.name}: the paper {printed}{arrow}"]
     if not cell.configs:
         return [*lines, f"not run: {cell.why_not}"]
     runs = f"runs in {results.folder}" if results else "runs: there is no store yet"

@@ -101,7 +101,7 @@ def _of_cell(cell: Cell, lookup: Lookup, wanted: Sequence[int]) -> Iterator[Mapp
         "column": cell.column.key,
         "role": cell.row.role,
         "label": cell.row.label,
-        "header": " ".join(filter(None, (cell.column.group, cell.column.header))),
+        "header": cell.column.name,
         "metric": cell.experiment.table.metric,
         "printed": cell.printed,
         "arrow_printed": cell.arrow,

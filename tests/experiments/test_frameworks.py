@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from fpl.config.campaign import load_campaign
@@ -104,6 +105,16 @@ def test_gates_are_the_published_ones_and_those_that_leave_fpl_nothing_are_told(
         assert bool(said) is (gate is not None and gate[1] >= 0.9), row
         opened = cells("paper")[f"{row}.fpl_open"]
         assert not opened.configs or not any("K = 1" in text for text in warnings_of(opened.configs[0]))
+
+
+def test_factors_are_those_that_were_measured() -> None:
+    frame = pd.read_csv(FOLDER.parent / "results" / "benchmarks" / "weights.csv").set_index("row")
+    factors = {row: cells("mini")[f"{row}.own"].row.matched_weight for row in ROWS}
+    assert {row: factor for row, factor in factors.items() if factor != 1.0} == frame["factor"].to_dict()
+    page = (FOLDER.parent / "docs" / "frameworks.md").read_text()
+    columns = ["framework", "own", "factor", "lowest", "highest"]
+    for values in frame[columns].itertuples(index=False):
+        assert f"| {' | '.join(map(str, values))} |" in page
 
 
 @pytest.mark.parametrize(("scale", "runs"), [("paper", 70), ("mini", 66), ("camvid", 66)])

@@ -53,7 +53,7 @@ class Gain:
         """`+0.42 (-0.31 to +1.15, n = 9)`: mean and interval in points."""
         found = self.interval
         if found is None:
-            return "not run"
+            return f"{self.values[0]:+.2f} (n = 1)" if self.values else "not run"
         return f"{np.mean(self.values):+.2f} ({found.low:+.2f} to {found.high:+.2f}, n = {len(self.values)})"
 
     def __str__(self) -> str:
@@ -110,6 +110,24 @@ def row_gains(grids: Sequence[Grid], *, single: bool = False) -> tuple[RowGains,
                 continue
             if (baseline := _gain(grid, row, grid.experiment.row(row.over))).values:
                 found.append(_against_all(grid, row, baseline))
+    return tuple(found)
+
+
+def column_gains(grid: Grid) -> tuple[Gain, ...]:
+    """What columns gain over others (`Column.over`): of each seed the mean over the rows that have both, as two runs.
+
+    One number a seed, so that an interval is over seeds: rows of one seed see the same images.
+    """
+    found = []
+    for number, column in enumerate(grid.columns):
+        ours = [line.entries[number] for line in grid.lines if column.over and line.entries[number].gains]
+        pairs = [(each, grid.every[f"{grid.name}.{each.cell.row.key}.{column.over}"]) for each in ours]
+        if pairs:
+            seeds = set.intersection(*({*one.values} & {*other.values} for one, other in pairs))
+            values = (np.mean([one.values[s] - other.values[s] for one, other in pairs]) for s in sorted(seeds))
+            below = grid.experiment.column(column.over)
+            label = f"{column.name} ({len(pairs)} row{'s' if len(pairs) > 1 else ''})"
+            found.append(Gain(label, below.name, tuple(map(float, values))))
     return tuple(found)
 
 

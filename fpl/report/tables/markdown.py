@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fpl.report.tables.entry import Entry, Grid
 from fpl.report.tables.head_to_head import RULE
 from fpl.report.tables.numbers import show
-from fpl.report.tables.remarks import READING, column_name, gaps, head, legend, notes, scale_notes, title, warnings
+from fpl.report.tables.remarks import READING, gaps, head, legend, notes, scale_notes, title, warnings
 from fpl.report.tables.summary import Summary
 
 
@@ -44,7 +44,7 @@ def _section(grid: Grid) -> str:
 
 
 def _table(grid: Grid, marks: dict[str, list[int]]) -> str:
-    headers = [escape(column_name(column)) for column in grid.columns]
+    headers = [escape(column.name) for column in grid.columns]
     rows = [["", *headers], ["---"] * (len(headers) + 1)]
     for line in grid.lines:
         numbers = ", ".join(map(str, marks.get(line.row.key, [])))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fpl.config.experiment import Column
 from fpl.report.tables.entry import Entry, Grid, Scale
+from fpl.report.tables.gains import column_gains
 from fpl.report.tables.verdict import ENOUGH_SEEDS, LEGEND, LEGEND_OF_THRESHOLDS
 from fpl.store.lookup import Record, text
 
@@ -77,7 +78,7 @@ def scale_notes(scale: Scale) -> list[str]:
 
 def head(grid: Grid) -> list[str]:
     """Lines under the title: scale and seeds, what the numbers are, on which splits, how far they vary."""
-    return [_scale_line(grid), _metric_line(grid), *_split_line(grid), *_spread_lines(grid)]
+    return [_scale_line(grid), _metric_line(grid), *_split_line(grid), *_spread_lines(grid), *_gain_lines(grid)]
 
 
 def _scale_line(grid: Grid) -> str:
@@ -161,6 +162,12 @@ def _spread_lines(grid: Grid) -> list[str]:
     return lines
 
 
+def _gain_lines(grid: Grid) -> list[str]:
+    """What columns gain over others, all rows together, with an interval over seeds."""
+    gains = [f"{gain.ours} over {gain}" for gain in column_gains(grid)]
+    return [f"points gained, of each seed the mean over rows: {'; '.join(gains)}"] if gains else []
+
+
 def notes(grid: Grid) -> tuple[list[str], dict[str, list[int]]]:
     """Footnotes: texts in order, and the numbers (from 1) that belong to each row's key.
 
@@ -202,16 +209,11 @@ def gaps(grid: Grid) -> list[str]:
         possible = [
             entry for line in grid.lines if line.row.key == key for entry in line.entries if entry.state != "dash"
         ]
-        where = "" if len(columns) == len(possible) else ", ".join(map(column_name, columns))
+        where = "" if len(columns) == len(possible) else ", ".join(column.name for column in columns)
         together.setdefault((reason, where), []).append(labels[key])
     return found + [
         f"{reason}: {', '.join(rows)}" + (f" ({where})" if where else "") for (reason, where), rows in together.items()
     ]
-
-
-def column_name(column: Column) -> str:
-    """Group and header in one line: `ResNet-50 1/16`."""
-    return f"{column.group} {column.header}".strip()
 
 
 def warnings(grid: Grid) -> list[str]:
@@ -230,7 +232,7 @@ def _mixed_data(grid: Grid) -> list[str]:
                     rows.setdefault(value or "unknown", []).append(label)
             if len(rows) > 1:
                 parts = "; ".join(f"{value}: {', '.join(labels)}" for value, labels in rows.items())
-                found.append(f"column {column_name(column)} mixes runs of another {what}: {parts}")
+                found.append(f"column {column.name} mixes runs of another {what}: {parts}")
     return found
 
 

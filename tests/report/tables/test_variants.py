@@ -10,11 +10,13 @@ import pytest
 from fpl.config.campaign import load_campaign
 from fpl.report.tables.console import console_text
 from fpl.report.tables.entry import Entry, Grid
+from fpl.report.tables.gains import column_gains
 from fpl.report.tables.grid import build_grids
 from fpl.report.tables.html import section
 from fpl.report.tables.latex import latex
 from fpl.report.tables.markdown import markdown
 from fpl.report.tables.numbers import show
+from fpl.report.tables.remarks import head
 from fpl.report.tables.shown import load_shown
 from fpl.store.write import write_table
 from tests.report.world import World
@@ -127,6 +129,20 @@ def test_cells_of_fpl_say_how_often_k_was_above_1(world: World, steps: list[tupl
     # Each format writes > in its own way.
     texts = markdown(grids), latex(grids).replace(r"\%", "%"), section(grids[0]), console_text(grids)
     assert all(said.removeprefix("K > 1: ") in text for text in texts)
+
+
+def test_all_rows_together_gain_with_an_interval_over_seeds(world: World) -> None:
+    values = {"cps": [(20.0, 21.0), (22.0, 22.6)], "soft": [(30.0, 32.0), (30.0, 30.4)]}
+    for row, pairs in values.items():
+        for seed, pair in enumerate(pairs):
+            for column, value in zip(("ce", "fpl"), pair, strict=True):
+                world.run(f"ours.{row}.{column}", value, seed)
+    (gain,) = column_gains(grid(world))
+    # Seed 0: 1 and 2; seed 1: 0.6 and 0.4. Mean 1, half their distance 0.5; 12.706 of it is 6.353.
+    assert gain.values == pytest.approx((1.5, 0.5))
+    said = "FPL (2 rows) over CE: +1.00 (-5.35 to +7.35, n = 2)"
+    assert f"{gain.ours} over {gain}" == said
+    assert head(grid(world))[-1] == f"points gained, of each seed the mean over rows: {said}"
 
 
 def test_who_has_no_cell_says_why_and_is_not_run(world: World) -> None:

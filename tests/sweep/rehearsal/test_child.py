@@ -44,7 +44,7 @@ def test_memory_beyond_the_limit_is_refused_and_understood(tmp_path: Path) -> No
     assert ended.code == 1 and ended.lacked_memory
     assert Ended(-signal.SIGKILL, 1.0, "").lacked_memory
     # As a campaign does: the reason comes first, and then the tables, however long they are.
-    program = "import sys; print('not finished: RUN: not enough memory'); print('a row of a table\\n' * 9999); sys.exit(2)"
+    program = "import sys; print('not finished: RUN: not enough memory'); print('a row\\n' * 9999); sys.exit(2)"
     ended = run(python(program), tmp_path / "log", threads=1, tell=told)
     assert ended.lacked_memory and ended.reason == "exit code 2: not finished: RUN: not enough memory"
     free = free_memory()
