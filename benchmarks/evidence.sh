@@ -4,8 +4,8 @@
 #   benchmarks/evidence.sh [mini] [camvid] [camvid_length] [benchmarks]     (all, in this order)
 #
 # Runs and what they give are collected in runs/evidence/COMMIT; when all parts are complete they go to results/ and take
-# the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 20 minutes,
-# camvid five hours, camvid_length two (CamVid must be in $DATA/camvid), benchmarks 55, and 95 where the CPU only emulates
+# the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 30 minutes,
+# camvid nine hours, camvid_length two (CamVid must be in $DATA/camvid), benchmarks 55, and 95 where the CPU only emulates
 # bf16. Benchmarks measure time: leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -38,6 +38,7 @@ replace() { # PART: results/PART becomes what was made
 
 mini() {
     fpl reproduce --rows all --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/mini"
+    fpl reproduce frameworks --seeds 3 --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/mini"
     for name in joint threshold; do
         fpl search $name --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/mini"
     done
@@ -45,7 +46,7 @@ mini() {
 }
 
 # The comparison of docs/camvid.md, first with one seed; then a cell for each recipe `experiments/base/camvid_*.toml`, and
-# the other T that figures show. Ten core-hours: stopped at any time, the next call goes on, also in a worktree of the
+# the other T that figures show, then FPL in every framework. Seventeen core-hours: stopped at any time, the next call goes on, also in a worktree of the
 # commit whose results/camvid was copied to runs/evidence/COMMIT/camvid.
 camvid() {
     local main=(table1.{supervised,cps,cps_half,weight_only,fpl_cps,ael,fpl_ael}.r50_1_{16,8,4}
@@ -55,6 +56,7 @@ camvid() {
         table3.{vat,advsemseg,pseudoseg,pc2seg,u2pl}.n183 table1.u2pl.r101_1_8 'table4.fpl_cps.t*'
     on_camvid camvid --seeds 2 "${main[@]}"
     on_camvid camvid --seeds 3 "${main[@]}"
+    on_camvid camvid --seeds 1 frameworks
 }
 
 camvid_length() {
