@@ -8,7 +8,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from fpl.cli.main import app
 from fpl.config.campaign import load_campaign
 from fpl.config.cells import Cell
 from fpl.config.checks import warnings_of
@@ -128,6 +130,11 @@ def test_as_many_runs_as_the_file_says(scale: str, runs: int) -> None:
 def test_it_is_no_part_of_the_paper() -> None:
     assert "frameworks" not in load_campaign(FOLDER, "mini").cells
     assert "frameworks" in load_campaign(FOLDER, "mini", rows="all").cells
+    plan = CliRunner().invoke(app, ["plan", "frameworks.u*", "--scale", "mini", "--experiments", str(FOLDER)])
+    assert plan.exit_code == 0, plan.output
+    (line,) = (line.split() for line in plan.output.splitlines() if line.split()[:1] == ["frameworks"])
+    # Its cited numbers are none that the paper printed.
+    assert line[1:3] == ["0", "14"]
 
 
 def test_cited_numbers_are_those_of_one_log() -> None:

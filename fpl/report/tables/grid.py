@@ -84,7 +84,8 @@ def _entry(cell: Cell, lookup: Lookup, setting: float | None) -> Entry:
         reason = f"{len(values)} of {len(cell.configs)} seeds, the rest {reason}"
     runs = tuple(str(record["run_id"]) for record in records)
     shares = [lookup.fuzzy_shares[run] for run in runs if run in lookup.fuzzy_shares] if _shows_k(cell) else []
-    share = float(np.mean(shares)) if shares else None
+    # A seed in which no pixel taught says nothing beside one in which some did.
+    share = float(np.mean([each for each in shares if each == each] or shares)) if shares else None
     return Entry(cell, state, values, runs, reason=reason, records=tuple(records), fuzzy_share=share)
 
 

@@ -83,7 +83,7 @@ def _notes(entry: Entry) -> tuple[str, ...]:
     interval, share = entry.interval, entry.fuzzy_share
     found = [] if interval is None else [f"{interval.low:+.2f} to {interval.high:+.2f}"]
     if share is not None:
-        found.append("no pixel teaches" if math.isnan(share) else f"K > 1: {100 * share:.2g} %" if share else NO_K)
+        found.append("no pixel teaches" if math.isnan(share) else f"K > 1: {100 * share:.3g} %" if share else NO_K)
     return tuple(found)
 
 

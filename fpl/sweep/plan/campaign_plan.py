@@ -281,7 +281,7 @@ def _count(name: str, cells: list[Cell]) -> TableCount:
                 rows.append(cell.row.key)
     return TableCount(
         name,
-        printed=sum(cell.printed is not None for cell in cells),
+        printed=sum(cell.printed is not None and not cell.experiment.ours for cell in cells),
         measured=sum(bool(cell.configs) for cell in cells),
         others=Counter(cell.why_not for cell in cells if cell.why_not),
         pending=pending,

@@ -113,7 +113,8 @@ def test_gains_are_over_another_column_with_an_interval_over_seeds(world: World)
     ("steps", "said"),
     [
         # 100 * 0.5 + 300 * 0.25 of 400 pixels.
-        ([(100, 0.5), (300, 0.75)], "K > 1: 31 %"),
+        ([(100, 0.5), (300, 0.75)], "K > 1: 31.2 %"),
+        ([(300, 0.0)], "K > 1: 100 %"),
         ([(100, 1.0), (300, 1.0)], "K = 1 everywhere"),
         ([(0, math.nan), (300, 1.0)], "K = 1 everywhere"),
         ([(0, math.nan), (0, math.nan)], "no pixel teaches"),
@@ -129,6 +130,12 @@ def test_cells_of_fpl_say_how_often_k_was_above_1(world: World, steps: list[tupl
     # Each format writes > in its own way.
     texts = markdown(grids), latex(grids).replace(r"\%", "%"), section(grids[0]), console_text(grids)
     assert all(said.removeprefix("K > 1: ") in text for text in texts)
+
+
+def test_a_seed_in_which_no_pixel_taught_is_left_out_beside_another(world: World) -> None:
+    teach(world, world.run("ours.cps.fpl", 20.0, 0), [(0, math.nan)])
+    teach(world, world.run("ours.cps.fpl", 20.0, 1), [(100, 0.5)])
+    assert show(entry(world, "cps.fpl")).notes == ("K > 1: 50 %",)
 
 
 def test_all_rows_together_gain_with_an_interval_over_seeds(world: World) -> None:
