@@ -1,0 +1,59 @@
+"""What docs/frameworks.md and README say that FPL does in each framework is what the committed runs give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fpl
+from fpl.report.tables.entry import Grid
+from fpl.report.tables.gains import Gain, RowGains, column_gains
+from fpl.report.tables.shown import load_shown
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def grid() -> Grid:
+    results = fpl.load_results(ROOT / "results" / "mini_frameworks")
+    (found,) = load_shown(ROOT / "experiments", "mini", results, ["frameworks"], seeds=3, rows="all").grids
+    return found
+
+
+def pair(grid: Grid, row: str, column: str, other: str) -> Gain:
+    """One column over another in a row, seed by seed."""
+    ours, theirs = (grid.every[f"{grid.name}.{row}.{name}"] for name in (column, other))
+    seeds = sorted({*ours.values} & {*theirs.values}) if ours.runs != theirs.runs else []
+    return Gain(column, other, tuple(ours.values[seed] - theirs.values[seed] for seed in seeds))
+
+
+def said(gain: Gain) -> str:
+    return gain.text if gain.values else "-"
+
+
+def line_of(grid: Grid, row: str) -> str:
+    """`| framework | cross-entropy | FPL over it, half, K = 1 | without a gate | verdict |`."""
+    over_own = pair(grid, row, "ce", "own")
+    gains = [pair(grid, row, "fpl", other) for other in ("ce", "half", "k1")]
+    verdict = RowGains("", gains[0], tuple(gains[1:]), ()).verdict
+    cells = [over_own, *gains, pair(grid, row, "fpl_open", "ce_open")]
+    return f"| {grid.experiment.row(row).label} | {' | '.join(map(said, cells))} | **{verdict}** |"
+
+
+def test_what_fpl_does_in_each_framework(grid: Grid) -> None:
+    text = (ROOT / "docs" / "frameworks.md").read_text()
+    rows = [row.key for row in grid.experiment.rows if row.role == "control"]
+    assert len(rows) == 13
+    for row in rows:
+        assert line_of(grid, row) in text
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/frameworks.md"])
+def test_what_all_frameworks_say_together(grid: Grid, page: str) -> None:
+    gain = next(gain for gain in column_gains(grid) if gain.ours.startswith("FPL") and "cross-entropy" in gain.other)
+    rows = [row.key for row in grid.experiment.rows if row.role == "control"]
+    helped = sum("**FPL helps**" in line_of(grid, row) for row in rows)
+    text = " ".join((ROOT / page).read_text().split())
+    assert gain.text in text
+    assert f"helps {helped} of {len(rows)} frameworks" in text
