@@ -95,8 +95,9 @@ def test_start_up_loads_no_heavy_library() -> None:
 NAMESAKES = (
     *("model.network", "self.network", "network: Literal", "network = ", '": Variant(', "network: str"),
     *("SUPERVISED_KEYS", '"loss": (', 'terms={"supervised": supervised'),
-    # Lists of images that U2PL drew.
-    *('            "u2pl",', '("voc", "u2pl", key)'),
+    # Lists of images that U2PL drew, or UniMatch published.
+    *('            "u2pl",', '("voc", "u2pl", key)', '            "unimatch",'),
+    *('("voc", "unimatch", key)', '("cityscapes", "unimatch", key)'),
 )
 
 

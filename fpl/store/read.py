@@ -13,6 +13,7 @@ from fpl.config.identity import ARITHMETIC
 from fpl.config.shipped import experiments_folder
 from fpl.config.stores import LOCAL, PUBLISHED, own_stores
 from fpl.errors import FplError
+from fpl.store.alike import alike_warnings
 from fpl.store.collect import look_over, read_parts
 from fpl.store.columns import COLUMNS, DERIVED
 from fpl.store.frames import config_frame, described, fractions, table_frame
@@ -27,7 +28,6 @@ from fpl.store.schema import (
     FAILURES,
     FUZZINESS,
     HISTORY,
-    METRICS,
     NOISE,
     RUNS,
     SCHEMAS,
@@ -194,16 +194,7 @@ class Results:
                 f"{len(others)} runs are of another arithmetic than {ARITHMETIC}, which is this version's, and answer "
                 f"for no cell ({others[0]}, ...): the version that made them shows them, this one trains them anew"
             )
-        metrics = [name for name in METRICS if name in frame and frame[name].notna().any()]
-        if metrics and len(frame) > 1:
-            # Few runs are equal to another; to look at each group of one takes seconds.
-            alike = frame[frame.duplicated(metrics, keep=False)]
-            for _, group in alike.groupby(metrics, dropna=False):
-                if group["digest"].nunique() > 1:
-                    found.append(
-                        f"equal to the last bit although configured differently: {', '.join(group['run_id'])}; "
-                        "a setting may not have reached the training"
-                    )
+        found.extend(alike_warnings(frame, lambda: self.fuzziness))
         return found
 
     def _disagreements(self) -> list[str]:

@@ -131,6 +131,25 @@ def test_equal_results_of_different_configurations_warn(tmp_path: Path) -> None:
     assert len(warnings) == 1 and "a, b" in warnings[0] and "to the last bit" in warnings[0]
 
 
+def test_equal_results_of_rules_for_k_warn_unless_every_k_was_1(tmp_path: Path) -> None:
+    """Behind a gate of T or more every rule gives 1: then two are one run, and both ran."""
+
+    def write(name: str, share_k1: float, **loss: object) -> None:
+        config = {**CONFIG, "seed": 0, "loss": {"kind": "fpl", "threshold": 0.9, **loss}}
+        row = {"run_id": name, "digest": name, "config": json.dumps(config), "miou_whole_last": 40.0}
+        fuzziness = [{"step": 2, "direction": "1", "mean_k": 2.0 - share_k1, "share_k1": share_k1, "pixels": 4}]
+        write_run(tmp_path, row, [], [], fuzziness)
+
+    write("a", 1.0, strategy="n-1")
+    write("b", 1.0, strategy="fixed", fixed_k=1)
+    assert fpl.load_results(tmp_path).warnings() == []
+    write("c", 1.0, strategy="n-1", curvature=10.0)
+    assert "a, b, c" in fpl.load_results(tmp_path).warnings()[0]
+    run_path(tmp_path, "c").unlink()
+    write("b", 0.75, strategy="fixed", fixed_k=1)
+    assert "a, b" in fpl.load_results(tmp_path).warnings()[0]
+
+
 def test_results_table_query_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     add(tmp_path, "a")
     add(tmp_path, "b", miou=41.5, seed=1)
