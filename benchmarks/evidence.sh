@@ -48,7 +48,8 @@ mini() {
 # In a folder of its own: beside three seeds, one in each other cell looks as if two were missing.
 mini_frameworks() {
     fpl reproduce frameworks --seeds 3 --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/mini_frameworks"
-    fpl report --scale mini --results "$made/mini_frameworks"
+    without_page "$made/mini_frameworks"
+    fpl figures --scale mini --results "$made/mini_frameworks"
 }
 
 # The comparison of docs/camvid.md, first with one seed; then a cell for each recipe `experiments/base/camvid_*.toml`, and
@@ -72,12 +73,17 @@ camvid_length() {
     on_camvid camvid_length length
 }
 
+without_page() { # FOLDER: page and tables would be of few runs
+    rm -rf "$1/index.html" "$1/costs.parquet" "$1/tables" "$1"/tables.*
+}
+
 on_camvid() { # PART ARGUMENTS...
     local part=$1
     shift
     fpl reproduce "$@" --scale camvid --data-root "$DATA" --out "$work/camvid" --publish "$made/$part"
-    # Pictures are CamVid's images, which are not ours to give away; the page would be of few runs.
-    rm -rf "$made/$part/examples" "$made/$part/index.html" "$made/$part"/tables.*
+    without_page "$made/$part"
+    # Pictures are CamVid's images, which are not ours to give away.
+    rm -rf "$made/$part/examples"
     fpl figures --scale camvid --results "$made/$part"
 }
 
