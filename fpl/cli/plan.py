@@ -57,6 +57,14 @@ def plan(
 
     scale = scale_file(asked.experiments, asked.scale)
     has = known_capacity(address, cores, gpus, parse_memory(gpu_memory) if gpu_memory else None)
+    if has is None:
+        if cores is not None or gpus is not None or gpu_memory:
+            where, hint = "--cores, --gpus, --gpu-memory", "leave them out, or --address and RAY_ADDRESS"
+            raise FplError("a cluster says itself what it has", where=where, hint=hint)
+        from fpl.sweep.session import ray_session
+
+        with ray_session(address) as cluster:
+            has = cluster.capacity()
     machine = Machine(folders, out or Path("runs") / scale.name, launch.over(scale, local=local), has, calibrate)
     if search is not None:
         if asked.cells or asked.rows != "paper":

@@ -17,6 +17,7 @@ from fpl.files import remove, write_atomic
 from fpl.sweep.execution import Execution, count_words
 from fpl.sweep.nodes import differences, look_around
 from fpl.sweep.places import Places
+from fpl.sweep.plan.capacity import Capacity
 from fpl.text import first_line, say
 
 # Seconds for one node to look at its folders.
@@ -82,6 +83,12 @@ class Cluster:
         """For the user: `2 CPUs, 0 GPUs on 1 node`, and what may come to that."""
         more = self.to_come
         return capacity_words(self.nodes) + (f"; more may come, {capacity_words(more)}" if more else "")
+
+    def capacity(self) -> Capacity:
+        """For a plan: what the nodes have, and what may come."""
+        nodes = tuple((node.cpus, node.gpus) for node in [*self.nodes, *self.to_come])
+        cpus, gpus = (int(sum(numbers)) for numbers in zip(*nodes, strict=True))
+        return Capacity(cpus, gpus, nodes=nodes, described=self.describe())
 
     def concurrency(self, execution: Execution) -> int:
         """Runs that fit at once, on the nodes that may come too: what waits for them is what lets them come.

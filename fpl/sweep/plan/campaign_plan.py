@@ -235,7 +235,8 @@ def cost_models(
     """Cost models of GPUs and of CPU cores, with the store's calibration where it is of the device at hand."""
     costs = Costs(places.out, say)
     gpus = cpus = read_calibration(places.out)
-    if capacity is not None:
+    # Nobody knows what processors a cluster has.
+    if capacity is not None and not capacity.nodes:
         gpus = [entry for entry in gpus if entry.device == capacity.gpu_name]
         cpus = [entry for entry in cpus if entry.device == capacity.cpu_name]
     # Of a cluster that is not asked yet, the devices are unknown: its calibration was made there or it is of no use.

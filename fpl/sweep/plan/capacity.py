@@ -29,6 +29,8 @@ class Capacity:
         cpu_name: Name of the processor, as the store has it.
         gpu_name: Name of the first GPU; empty without one.
         gpu_memory: Bytes of the smallest GPU; 0 where it is not known.
+        nodes: CPUs and GPUs of each machine of a cluster, those that may come too; empty: this machine alone.
+        described: What a cluster says of itself.
     """
 
     cores: int
@@ -36,9 +38,13 @@ class Capacity:
     cpu_name: str = ""
     gpu_name: str = ""
     gpu_memory: float = 0.0
+    nodes: tuple[tuple[float, float], ...] = ()
+    described: str = ""
 
     def words(self) -> str:
-        """`2 cores (Intel ...)` or `8 GPUs (...), 96 cores`."""
+        """`2 cores (Intel ...)` or `8 GPUs (...), 96 cores`; of a cluster what it says."""
+        if self.described:
+            return self.described
         cores = f"{self.cores} core{'s' if self.cores != 1 else ''}"
         if not self.gpus:
             return f"{cores} ({self.cpu_name})" if self.cpu_name else cores
@@ -48,6 +54,9 @@ class Capacity:
 
     def shortage(self, execution: Execution) -> str:
         """Why not even one run fits, with the remedy; empty if one does."""
+        if self.nodes and (room := self._room(execution)) < execution.workers:
+            asked = f"{execution.words()} needed for a run, room for {room}"
+            return f"{asked} on {self.described} -> ask for less, or add nodes"
         needs = ((execution.gpus_per_worker, self.gpus, "GPU"), (execution.cpus_per_worker, self.cores, "CPU"))
         for each, there, unit in needs:
             needed = each * execution.workers
@@ -58,9 +67,13 @@ class Capacity:
         return ""
 
     def slots(self, execution: Execution) -> int:
-        """Runs that fit at once."""
-        fit = execution.room(self.cores, self.gpus) // execution.workers
+        """Runs that fit at once; the workers of a run may lie on several nodes of a cluster."""
+        fit = self._room(execution) // execution.workers
         return min(fit, 1 if execution.local else execution.concurrency or fit)
+
+    def _room(self, execution: Execution) -> int:
+        """Workers that fit at once."""
+        return sum(execution.room(cpus, gpus) for cpus, gpus in self.nodes or ((self.cores, self.gpus),))
 
 
 def capacity(cores: int | None = None, gpus: int | None = None, gpu_memory: float | None = None) -> Capacity:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from fpl.config.sections import ModelConfig
 from fpl.config.weights import tiny_file_name
 from fpl.data.splits import split_folder
 from fpl.store.write import failure_path, write_failure, write_run
+from fpl.sweep.cluster import Cluster, Node
 from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan import needs
@@ -427,10 +430,41 @@ def test_command_counts_the_noise_floor(experiments: Path, places: Places) -> No
 
 
 def test_command_names_tables_seeds_and_overrides(experiments: Path, places: Places) -> None:
-    text = call(experiments, places, "one.cps", "train.steps=9", "--seeds", "3", "--rows", "paper", "--address", "auto")
+    text = call(experiments, places, "one.cps", "train.steps=9", "--seeds", "3", "--rows", "paper")
     # One step count, so that the two columns share their runs.
     assert "3 distinct runs serve 2 cells with 3 seeds each" in text
-    assert "capacity: read from Ray at start" in text and "wall time" not in text
+
+
+class Growing(Cluster):
+    """A node with four CPUs and one GPU, and an autoscaler that may add two of eight and two."""
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [Node("a", "10.0.0.1", 4, 1)]
+
+    @property
+    def to_come(self) -> list[Node]:
+        return [Node("", "to come", 8, 2)] * 2
+
+
+def test_command_asks_a_cluster_what_it_has_and_what_may_come(
+    experiments: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def joined(address: str) -> Iterator[Cluster]:
+        assert address == "auto"
+        yield Growing(shared=True)
+
+    monkeypatch.setattr("fpl.sweep.session.ray_session", joined)
+    text = call(experiments, places, "--address", "auto")
+    told = "4 CPUs, 1 GPU on 1 node; more may come, 16 CPUs, 4 GPUs on 2 nodes"
+    assert f"capacity: {told}; wall time of what is ready: about " in text
+    # Nowhere more than two GPUs at one place, five in all.
+    has = Growing(shared=True).capacity()
+    assert has.slots(Execution(gpus_per_worker=1)) == 5 and has.slots(Execution(cpus_per_worker=3)) == 5
+    assert has.slots(Execution(launcher="gang", workers=2, cpus_per_worker=3)) == 2
+    assert has.shortage(Execution(cpus_per_worker=8)) == ""
+    assert has.shortage(Execution(cpus_per_worker=9)).endswith(f"room for 0 on {told} -> ask for less, or add nodes")
 
 
 def test_command_calibrates_and_says_so(experiments: Path, places: Places) -> None:
