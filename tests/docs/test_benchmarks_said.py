@@ -84,3 +84,28 @@ def test_what_searches_found() -> None:
     assert f"(standard deviation over the searches {fresh['std']['tpe']:.2f})" in SAID
     assert f"{fresh['mean']['random']:.2f} % with random search ({fresh['std']['random']:.2f})" in SAID
     assert f"setting {own['fresh_mean']:.2f} % (over its seeds {own['fresh_std']:.2f})" in SAID
+
+
+def test_a_campaign_under_fire() -> None:
+    told = benchmark("chaos").iloc[0]
+    kinds = ["worker", "node", "control store", "command", "everything"]
+    blows = int(told[kinds].sum())
+    assert told["differ"] == told["trained_twice"] == 0
+    done = f"{told['equal']} of {told['runs']} runs"
+    where = "{} on a worker, {} on a node's raylet, {} on the control store, {} on the command, {} on everything"
+    page = " ".join((DOCS / "cluster.md").read_text().split())
+    assert f"{blows} blows ({where.format(*told[kinds])}); after {told['commands']} commands and" in page
+    assert f"{told['minutes']} minutes {done} were done and equal to the last bit, 0 trained twice" in page
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"{blows} blows, {done} done and equal to the last bit, 0 trained twice" in readme
+
+
+def test_what_many_nodes_take() -> None:
+    frame = benchmark("nodes")
+    preflight, *runs = (float(takes.split(" ")[0]) for takes in frame["takes"])
+    page = " ".join((DOCS / "cluster.md").read_text().split())
+    assert (
+        f"cluster of {frame['nodes'].iloc[0]} simulated nodes: the driver takes {min(runs)} to {max(runs)} ms" in page
+    )
+    assert f"the last quarter of them ({runs[-1]} ms) than for the first ({runs[0]} ms)" in page and runs[-1] <= runs[0]
+    assert f"have said what they see after {preflight} s" in page
