@@ -208,9 +208,10 @@ def _costs(plan: Plan) -> Iterator[str]:
     if plan.to_come:
         kept, running = plan.disk_bytes()
         yield f"disk for the runs to come: {size_text(kept)}, and {size_text(running)} besides while they are trained"
-    where = plan.capacity.words() if plan.capacity else "read from Ray at start"
+    assert plan.capacity is not None  # a cluster was asked
     wall = plan.wall_seconds()
-    yield f"capacity: {where}" + (f"; wall time of what is ready: about {duration(wall)}" if wall else "")
+    until = f"; wall time of what is ready: about {duration(wall)}" if wall else ""
+    yield f"capacity: {plan.capacity.words()}{until}"
 
 
 def _memory(plan: Plan) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pandas as pd
 
@@ -12,12 +12,12 @@ from fpl.store.schema import METRICS
 OF_K = ("loss.strategy", "loss.fixed_k")
 
 
-def alike_warnings(runs: pd.DataFrame, fuzziness: Callable[[], pd.DataFrame]) -> list[str]:
+def alike_warnings(runs: pd.DataFrame, fuzzy_shares: Callable[[], Mapping[str, float]]) -> list[str]:
     """One line for each group of runs that should not be equal.
 
     Args:
         runs: `Results.runs`.
-        fuzziness: Gives `Results.fuzziness`, which is read only where runs are equal.
+        fuzzy_shares: Gives `Lookup.fuzzy_shares`; asked only where runs are equal.
     """
     metrics = [name for name in METRICS if name in runs and runs[name].notna().any()]
     if not metrics or len(runs) < 2:
@@ -28,18 +28,13 @@ def alike_warnings(runs: pd.DataFrame, fuzziness: Callable[[], pd.DataFrame]) ->
         f"equal to the last bit although configured differently: {', '.join(group['run_id'])}; "
         "a setting may not have reached the training"
         for _, group in alike.groupby(metrics, dropna=False)
-        if group["digest"].nunique() > 1 and not _k_had_no_say(group, fuzziness())
+        if group["digest"].nunique() > 1 and not _k_had_no_say(group, fuzzy_shares())
     ]
 
 
-def _k_had_no_say(group: pd.DataFrame, fuzziness: pd.DataFrame) -> bool:
+def _k_had_no_say(group: pd.DataFrame, fuzzy_shares: Mapping[str, float]) -> bool:
     """Whether runs differ in the rule for K alone, and none of their pixels that taught had several positives."""
-    if fuzziness.empty:
-        return False
     settings = [name for name in group if (name == "seed" or "." in str(name)) and name not in OF_K]
-    logged = fuzziness[fuzziness["run_id"].isin(group["run_id"])]
-    return (
-        set(logged["run_id"]) == set(group["run_id"])
-        and bool((logged["share_k1"].fillna(1.0) == 1.0).all())
-        and bool((group[settings].nunique(dropna=False) == 1).all())
-    )
+    # NaN, which is not above 0, where no pixel taught.
+    alone = all(run in fuzzy_shares and not fuzzy_shares[run] > 0 for run in group["run_id"])
+    return alone and bool((group[settings].nunique(dropna=False) == 1).all())

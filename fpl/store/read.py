@@ -194,7 +194,7 @@ class Results:
                 f"{len(others)} runs are of another arithmetic than {ARITHMETIC}, which is this version's, and answer "
                 f"for no cell ({others[0]}, ...): the version that made them shows them, this one trains them anew"
             )
-        found.extend(alike_warnings(frame, lambda: self.fuzziness))
+        found.extend(alike_warnings(frame, lambda: look_up(self).fuzzy_shares))
         return found
 
     def _disagreements(self) -> list[str]:
