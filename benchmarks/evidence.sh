@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Makes everything under results/ anew, from one commit. `make evidence` calls it; stopped, it continues.
 #
-#   benchmarks/evidence.sh [PART...]     mini, mini_frameworks, camvid, camvid_length, camvid_frameworks, benchmarks (all, in
-#                                        this order)
+#   benchmarks/evidence.sh [PART...]     mini, mini_frameworks, mini_thresholds, camvid, camvid_length, camvid_frameworks,
+#                                        benchmarks (all, in this order)
 #
 # Runs and what they give are collected in runs/evidence/COMMIT; when all parts are complete they go to results/ and take
 # the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 25 minutes,
-# mini_frameworks 10, camvid five hours, camvid_length two, camvid_frameworks three (CamVid must be in $DATA/camvid),
+# mini_frameworks 10, mini_thresholds 5, camvid five hours, camvid_length two, camvid_frameworks three (CamVid must be in $DATA/camvid),
 # benchmarks 60, and 100 where the CPU only emulates bf16. Benchmarks measure time: leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -47,9 +47,17 @@ mini() {
 
 # In a folder of its own: beside three seeds, one in each other cell looks as if two were missing.
 mini_frameworks() {
-    fpl reproduce frameworks --seeds 3 --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/mini_frameworks"
-    without_page "$made/mini_frameworks"
-    fpl figures --scale mini --results "$made/mini_frameworks"
+    three_seeds frameworks
+}
+
+mini_thresholds() {
+    three_seeds thresholds
+}
+
+three_seeds() { # TABLE
+    fpl reproduce "$1" --seeds 3 --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/mini_$1"
+    without_page "$made/mini_$1"
+    fpl figures --scale mini --results "$made/mini_$1"
 }
 
 # The comparison of docs/camvid.md, first with one seed; then a cell for each recipe `experiments/base/camvid_*.toml`, and
@@ -98,7 +106,7 @@ benchmarks() {
     csv search benchmarks/search.py --out "$work/benchmark_search"
 }
 
-parts=${*:-mini mini_frameworks camvid camvid_length camvid_frameworks benchmarks}
+parts=${*:-mini mini_frameworks mini_thresholds camvid camvid_length camvid_frameworks benchmarks}
 for part in $parts; do
     "$part"
 done

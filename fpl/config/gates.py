@@ -20,6 +20,9 @@ def gate_warnings(key: str, gate: float, loss: LossConfig, kind: Literal["pixel"
     """
     if loss.kind != "fpl" or loss.strategy not in ("n-1", "n", "ratio", "soft") or gate < loss.threshold:
         return []
+    if loss.threshold_rule != "hand":
+        # Nobody knows it before the run; the shares of K in the results tell.
+        return []
     if kind == "mean":
         return [
             f"{key} = {gate:g} is not below loss.threshold = {loss.threshold:g}: all pixels are weighed by the share "

@@ -18,6 +18,10 @@ def _off(value: object) -> bool:
     return value is False
 
 
+def _by_hand(value: object) -> bool:
+    return value == "hand"
+
+
 class SplitConfig(Section):
     """Which images are labeled.
 
@@ -133,6 +137,9 @@ class LossConfig(Section):
     stride: Side = 1
     # Upper bound T on the cumulative probability of the fuzzy positives (paper, Fuzzy Positive Assignment).
     threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.9
+    # labeled, this suite's own: T follows from the labeled images of the last steps (`fpl.methods.labeled_threshold`),
+    # and `threshold` is that of the first step. Not part of a run's identity while T is set by hand.
+    threshold_rule: Annotated[Literal["hand", "labeled"], Field(exclude_if=_by_hand)] = "hand"
     # soft, this suite's own: the n-th class is positive in part, so that T is met exactly.
     strategy: Literal["n-1", "n", "fixed", "step", "ratio", "soft"] = "n-1"
     fixed_k: Annotated[int, Field(ge=1, le=255)] = 2
@@ -156,7 +163,7 @@ class LossConfig(Section):
     @model_validator(mode="after")
     def _normalise(self) -> LossConfig:
         if self.kind != "fpl":
-            self._forget("threshold", *FUZZY_KEYS)
+            self._forget("threshold", "threshold_rule", *FUZZY_KEYS)
             self._set(balance=False)
         else:
             self._normalise_fuzzy()
@@ -175,7 +182,7 @@ class LossConfig(Section):
         if self.strategy != "ratio":
             self._forget("ratio")
         if self.strategy in ("fixed", "step"):
-            self._forget("threshold")
+            self._forget("threshold", "threshold_rule")
         if self.weight != "concave":
             self._forget("curvature")
         if self.weight != "convex":

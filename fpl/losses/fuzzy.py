@@ -214,7 +214,7 @@ def _loss_of(
 
 
 class RuledLoss(nn.Module):
-    """Base of the modules that follow rules; ``progress`` is set as training goes on."""
+    """Base of the modules that follow rules; ``progress`` and ``threshold`` are set as training goes on."""
 
     def __init__(self, rules: Rules) -> None:
         super().__init__()
@@ -228,6 +228,15 @@ class RuledLoss(nn.Module):
     @progress.setter
     def progress(self, value: float) -> None:
         self.rules = self.rules._replace(progress=value).checked()
+
+    @property
+    def threshold(self) -> float:
+        """T, for strategies that gather probability; may change as training goes on."""
+        return self.rules.threshold
+
+    @threshold.setter
+    def threshold(self, value: float) -> None:
+        self.rules = self.rules._replace(threshold=value).checked()
 
 
 class FuzzyPositiveLoss(RuledLoss):

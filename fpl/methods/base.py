@@ -21,6 +21,7 @@ from fpl.losses import PixelLoss, PixelTerm, cross_entropy, ohem_cross_entropy
 from fpl.losses.checks import to_compute
 from fpl.losses.rules import Rules
 from fpl.methods.banks import Bank
+from fpl.methods.labeled_threshold import LabeledThreshold
 from fpl.methods.optimizers import Scheduled, sgd
 from fpl.models import SegmentationNetwork
 from fpl.models.network import Raw, resize
@@ -144,6 +145,9 @@ class Method(nn.Module):
         self.config = config
         self.workers = workers
         self.pixel_loss = _pixel_loss(config)
+        # A T that follows from labeled pixels; None where it is set by hand.
+        by_hand = config.loss.threshold_rule == "hand"
+        self.labeled_threshold = None if by_hand else LabeledThreshold(config.loss.threshold)
         # Groups of images of this worker, which holds whole ones.
         self.groups = (config.data.groups or 1) // workers.world_size
         self.network = build_network()
@@ -196,6 +200,8 @@ class Method(nn.Module):
         # Enlarged in float32 where the pass was in bfloat16: its 8 bits would make steps between the positions.
         logits = resize(to_compute(raw.logits), size)
         loss = self.supervised_loss(logits, label)
+        if self.labeled_threshold is not None:
+            self.labeled_threshold.observe(logits, self.thin(label))
         if network.auxiliary is not None:
             auxiliary = self.supervised_loss(network.classify_auxiliary(raw, size), label)
             loss = loss + self.config.loss.auxiliary_weight * auxiliary

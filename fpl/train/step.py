@@ -46,8 +46,13 @@ def take_step(
         optimizer.set_rate(clock.step, clock.total)
         optimizer.zero_grad(set_to_none=True)
     method.pixel_loss.progress = clock.progress
+    labeled = method.labeled_threshold
+    if labeled is not None:
+        method.pixel_loss.threshold = labeled.value
     with autocast(train, device):
         losses = method.losses(batch.to(device), clock)
+    if labeled is not None:
+        losses.terms["threshold"] = losses.supervised.new_tensor(method.pixel_loss.threshold)
     if before_backward is not None:
         before_backward(losses)
     stepped = {name: optimizer for name, optimizer in optimizers.items() if name in losses.objectives}
@@ -60,4 +65,6 @@ def take_step(
         optimizer.step()
     with torch.no_grad():
         method.after_step(clock)
+        if labeled is not None:
+            labeled.update(method.workers.average)
     return losses

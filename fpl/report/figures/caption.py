@@ -8,6 +8,7 @@ import pandas as pd
 
 from fpl.config.figure import Figure
 from fpl.config.schema import RunConfig
+from fpl.config.sections import LossConfig
 from fpl.report.figures.frames import POINTS
 from fpl.report.figures.series import Source
 from fpl.report.tables.numbers import plural
@@ -101,12 +102,16 @@ def _words(config: RunConfig) -> list[str]:
         config.data.dataset,
         config.method.label,
         f"FPL{fidelity}" if fuzzy else {"ce": "cross-entropy with the pseudo labels"}.get(loss.kind, loss.kind),
-        f"T = {loss.threshold:g}" if fuzzy and loss.strategy not in ("fixed", "step") else "",
+        _threshold(loss) if fuzzy and loss.strategy not in ("fixed", "step") else "",
         strategies.get(loss.strategy, f"K by {loss.strategy}") if fuzzy else "",
         f"{'no adaptive' if loss.weight == 'none' else loss.weight} weight" if fuzzy else "",
         f"tiny backbone of depth {model.tiny_depth}" if model.backbone == "tiny" else model.backbone,
         f"{config.train.steps:,} steps",
     ]
+
+
+def _threshold(loss: LossConfig) -> str:
+    return f"T = {loss.threshold:g}" if loss.threshold_rule == "hand" else "T from labeled images"
 
 
 def _common(values: Sequence[str]) -> str:
