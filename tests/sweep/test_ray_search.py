@@ -84,7 +84,8 @@ def made(tmp_path: Path, start: Callable[..., subprocess.Popen[str]], monkeypatc
         return ended >= 2 and any(row.state == "running" and row.step for row in rows)
 
     asked = ["--budget", "5trials", "--cpus-per-worker", "1", "--tensorboard"]
-    first = start(*asked)
+    # Held there: a run of eight steps is sooner over than anybody looks.
+    first = start(*asked, "--callback", "tests.sweep.tracker:Holding")
     assert wait_until(half_way, 600), first.communicate()[0]
     kill([first.pid])
     first.wait()
