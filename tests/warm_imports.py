@@ -4,7 +4,6 @@ Not `fpl.cli`, which looks up the rank of its process when it is imported.
 """
 
 import torch
-import torch._dynamo  # by every optimizer, and it takes as long as torch itself
 
 import fpl.sweep.local  # noqa: F401
 

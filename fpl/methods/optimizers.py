@@ -6,7 +6,8 @@ differentiated by the parameters of its own optimizer alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -63,10 +64,19 @@ class OptimizerSpec:
         return float(self.lr * (1.0 - step / total) ** self.power)
 
 
+def _bare(method: Callable[..., Any]) -> Any:
+    """A method of an optimizer without what keeps torch's compiler out of it: that loads it, for two seconds."""
+    return inspect.unwrap(method)
+
+
 class Scheduled(torch.optim.Optimizer):
     """What every optimizer of a method is besides torch's: it knows its rate. Nothing of it is in the state dict."""
 
     spec: OptimizerSpec
+    add_param_group = _bare(torch.optim.Optimizer.add_param_group)
+    load_state_dict = _bare(torch.optim.Optimizer.load_state_dict)
+    state_dict = _bare(torch.optim.Optimizer.state_dict)
+    zero_grad = _bare(torch.optim.Optimizer.zero_grad)
 
     def set_rate(self, step: int, total: int) -> float:
         """Set the rates of all groups for a step, 0 <= step < total; returns the rate that they are multiples of."""
@@ -79,13 +89,19 @@ class Scheduled(torch.optim.Optimizer):
 class Sgd(Scheduled, torch.optim.SGD):
     """SGD with momentum."""
 
+    step = torch.no_grad()(_bare(torch.optim.SGD.step))
+
 
 class Adam(Scheduled, torch.optim.Adam):
     """Adam."""
 
+    step = torch.no_grad()(_bare(torch.optim.Adam.step))
+
 
 class AdamW(Scheduled, torch.optim.AdamW):
     """Adam with decoupled weight decay."""
+
+    step = torch.no_grad()(_bare(torch.optim.AdamW.step))
 
 
 def make_optimizer(spec: OptimizerSpec, modules: Iterable[nn.Module]) -> Scheduled:

@@ -212,7 +212,10 @@ def prepare_torch(train: TrainConfig, threads: int) -> None:
     torch.set_num_threads(threads)
     if train.deterministic != "off":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(train.deterministic != "off", warn_only=train.deterministic == "warn")
+    if train.compile:  # which is told too, and loaded by it: that takes as long as torch itself
+        torch.use_deterministic_algorithms(train.deterministic != "off", warn_only=train.deterministic == "warn")
+    else:
+        torch.set_deterministic_debug_mode({"off": "default", "warn": "warn", "strict": "error"}[train.deterministic])
     torch.backends.cudnn.benchmark = train.deterministic == "off"
     # PyTorch leaves it on for convolutions and off for products: every run says it for both.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = train.precision == "tf32"

@@ -1,4 +1,4 @@
-"""First values of convolutions, and what a network without values costs."""
+"""First values of convolutions, and what a network without values and a step of training load."""
 
 from __future__ import annotations
 
@@ -12,11 +12,22 @@ from fpl.models.initial import initialize, initialize_glorot
 
 META = """
 import sys, torch
-from fpl.config.sections import ModelConfig
+from fpl.config.sections import ModelConfig, TrainConfig
+from fpl.methods.optimizers import OptimizerSpec, make_optimizer
 from fpl.models import build_network
+from fpl.train.runtime import prepare_torch
 with torch.device("meta"):
     network = build_network(ModelConfig(backbone="tiny", pretrained="none"), 2)
 assert all(tensor.is_meta for tensor in network.parameters())
+prepare_torch(TrainConfig(steps=1, evaluate_every=1, deterministic="strict"), 1)
+assert torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+for kind in ("sgd", "adam", "adamw"):
+    layer = torch.nn.Linear(2, 2)
+    optimizer = make_optimizer(OptimizerSpec(0.1, kind), [layer])
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.zero_grad()
 print("torch._dynamo" in sys.modules)
 """
 
@@ -38,6 +49,6 @@ def test_glorot_is_uniform_within_its_bound() -> None:
     torch.testing.assert_close(convolution.weight.std().item(), bound / 3**0.5, rtol=0.02, atol=0)
 
 
-def test_a_network_without_values_loads_no_compiler() -> None:
+def test_neither_a_network_without_values_nor_a_step_loads_a_compiler() -> None:
     answer = subprocess.run([sys.executable, "-c", META], capture_output=True, text=True, check=True)
     assert answer.stdout == "False\n"
