@@ -87,15 +87,15 @@ class Group:
         self._thread.join(LIMIT)
 
 
+# Each of them starts an actor for every group. One gives resources back after the controller's death: without Ray's
+# dashboard it cannot, and asks once a second for ever; the trial and the driver do it here. The other hands out data
+# of Ray's own kind, of which there is none, and takes two seconds to come up.
+NOT_NEEDED = {"PlacementGroupCleanerCallback", "DatasetsCallback"}
+
+
 class _Trainer(ray.train.torch.TorchTrainer):  # type: ignore[misc]
     def _create_default_callbacks(self) -> list[Any]:
-        # One of them starts a detached actor that gives resources back after the controller's death. Without Ray's
-        # dashboard it cannot do that, and asks once a second for ever. The trial and the driver do it here.
-        return [
-            callback
-            for callback in super()._create_default_callbacks()
-            if type(callback).__name__ != "PlacementGroupCleanerCallback"
-        ]
+        return [each for each in super()._create_default_callbacks() if type(each).__name__ not in NOT_NEEDED]
 
 
 def ask(answer: Any) -> Any:
