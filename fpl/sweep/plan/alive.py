@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from fpl.sweep.plan.tally import BACKWARD, tensors_in
+from fpl.sweep.plan.tally import BACKWARD, Watching, tensors_in
 
 # Owner of what is allocated beside all passes.
 BESIDE = -1
@@ -30,7 +28,7 @@ class Phase:
     backward: bool = False
 
 
-class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Alive(Watching):
     """Follows, while it is entered, every piece of memory from the operation that allocates it until nobody holds it.
 
     What was there before is not counted, and neither are other views of it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import torch
+from torch import nn
 
 from fpl.config.schema import RunConfig
 from fpl.methods.base import Method
@@ -32,7 +33,7 @@ class Scale:
         if shape[1:] == (3, *small):
             return (shape[0], 3, *crop)
         # A backbone that was exchanged has other layers; what goes into it are images.
-        layer = dict(self.method.named_modules()).get(first)
+        layer = self._layers.get(first)
         channels = shape[1] if layer is None else channels_of(layer) or shape[1]
         if shape[1:] == self._high[0]:
             return (shape[0], channels, *self._high[1][1:])
@@ -40,11 +41,20 @@ class Scale:
         return (shape[0], channels, *sides)
 
     @functools.cached_property
+    def _layers(self) -> dict[str, nn.Module]:
+        return dict(self.method.named_modules())
+
+    @functools.cached_property
     def _high(self) -> tuple[torch.Size, torch.Size]:
         """Shapes of the last features of the tiny backbone and of the real one: no common ratio leads to them."""
-        pairs = ((bare_method(self.small, META), self.small.data.crop), (self.method, self.crop))
-        images = [torch.empty(2, 3, *size, device=META) for _, size in pairs]
-        with torch.no_grad():
-            encoded = (method.network.encode(image) for (method, _), image in zip(pairs, images, strict=True))
-            small, real = (features.high.shape[1:] for features in encoded)
-        return small, real
+        return _small_high(self.small), _high_of(self.method, self.crop)
+
+
+@functools.cache
+def _small_high(small: RunConfig) -> torch.Size:
+    return _high_of(bare_method(small, META), small.data.crop)
+
+
+def _high_of(method: Method, crop: tuple[int, int]) -> torch.Size:
+    with torch.no_grad():
+        return method.network.encode(torch.empty(2, 3, *crop, device=META)).high.shape[1:]
