@@ -109,7 +109,7 @@ def torch_as_it_was() -> Iterator[None]:
     """A command called in this process sets threads and determinism, for all tests after it too unless taken back."""
     yield
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(False)
+    torch.set_deterministic_debug_mode("default")
 
 
 @pytest.fixture(scope="session")

@@ -64,18 +64,23 @@ class Training:
         )
         self.method.train()
         self.optimizers: dict[str, Scheduled] = self.method.optimizers()
-        self.batches: list[Batch] = list(
-            make_loader(config, self.prepared.split, self.prepared.images, self.method.request)
-        )
+        self._loader = iter(make_loader(config, self.prepared.split, self.prepared.images, self.method.request))
+        self._batches: list[Batch] = []
+
+    def batch(self, step: int) -> Batch:
+        """Read when it is asked for, and kept."""
+        while len(self._batches) <= step:
+            self._batches.append(next(self._loader))
+        return self._batches[step]
 
     def clock(self, step: int) -> Clock:
         return Clock(step, STEPS, epoch_length=3)
 
     def losses(self, step: int) -> Losses:
-        return self.method.losses(self.batches[step].to(CPU), self.clock(step))
+        return self.method.losses(self.batch(step).to(CPU), self.clock(step))
 
     def step(self, number: int) -> Losses:
-        return take_step(self.method, self.optimizers, self.batches[number], self.clock(number), self.config.train, CPU)
+        return take_step(self.method, self.optimizers, self.batch(number), self.clock(number), self.config.train, CPU)
 
     def optimized(self) -> dict[str, list[torch.nn.Parameter]]:
         """Parameters by the name of the optimizer that moves them."""
@@ -157,19 +162,25 @@ def test_two_workers_train_what_one_trains(example: Example, trained: _Trained, 
     pd.testing.assert_frame_equal(*numbers, rtol=2e-3, atol=1e-4)
 
 
-@each(WITH_UNLABELED)
-def test_labels_of_unlabeled_images_have_no_effect(
-    example: Example, trained: _Trained, run_file: Path, places: Places, tmp_path: Path
-) -> None:
-    root = tmp_path / "poisoned"
-    shutil.copytree(places.data_root, root)
-    prepared = prepare(example.config(run_file), places)
+@pytest.fixture(scope="module")
+def poisoned_root(data_places: Places, run_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data set with other labels of all that the split, which is that of every example, calls unlabeled."""
+    root = tmp_path_factory.mktemp("poisoned") / "data"
+    shutil.copytree(data_places.data_root, root)
     spec = get_spec("synthetic_city")
-    for image_id in prepared.split.unlabeled:
+    for image_id in prepare(load_config(run_file), data_places).split.unlabeled:
         path = spec.label_path(root / "synthetic_city", "train", image_id)
         label = Image.open(path)
         Image.fromarray(np.full((label.height, label.width), 1, dtype=np.uint8)).save(path)
-    poisoned = Places(places.out, root, root / "splits")
+    return root
+
+
+@each(WITH_UNLABELED)
+def test_labels_of_unlabeled_images_have_no_effect(
+    example: Example, trained: _Trained, run_file: Path, places: Places, poisoned_root: Path
+) -> None:
+    assert example.config(run_file).data.split == load_config(run_file).data.split
+    poisoned = Places(places.out, poisoned_root, poisoned_root / "splits")
     run(example.config(run_file), poisoned)
     expected, found = weights(trained[example]), weights(poisoned)
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
@@ -192,7 +203,7 @@ def test_padding_has_no_part_in_any_loss(example: Example, run_file: Path, place
     for hook in hooks:
         hook.remove()
     torch.stack(list(losses.objectives.values())).sum().backward()
-    batch = training.batches[0]
+    batch = training.batch(0)
     valids = [batch.valid, *(draw.valid for draw in batch.unlabeled), *(more.valid for more in batch.more_labeled)]
     assert seen
     for logits in seen:
