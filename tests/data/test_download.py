@@ -10,7 +10,6 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 
 import pytest
-import torchvision.datasets.utils
 
 from fpl.cli import main as cli
 from fpl.data import download as module
@@ -31,7 +30,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
             Path(root).mkdir(exist_ok=True)
             (Path(root) / filename).write_bytes(b"an archive")
 
-    monkeypatch.setattr(torchvision.datasets.utils, "download_url", fetch)
+    monkeypatch.setattr("torchvision.datasets.utils.download_url", fetch)
     monkeypatch.setattr(module, "_unreachable", lambda url: "")
     return fetched
 
@@ -61,7 +60,7 @@ def test_both_archives_come_once(tmp_path: Path, network: list[tuple[str, str]])
 def test_failures_of_the_downloader_say_what_to_fetch(
     tmp_path: Path, network: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(torchvision.datasets.utils, "download_url", fails(error))
+    monkeypatch.setattr("torchvision.datasets.utils.download_url", fails(error))
     with pytest.raises(FplError, match="cannot be downloaded") as caught:
         download("voc", tmp_path)
     message = caught.value.message

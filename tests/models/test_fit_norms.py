@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torchvision.ops import FrozenBatchNorm2d
 
 from fpl.config.sections import ModelConfig
 from fpl.models import build_network
@@ -32,8 +31,8 @@ def extra() -> nn.Sequential:
         ("batch", "cuda", 1, nn.BatchNorm2d),
         ("batch", "cpu", 2, CrossProcessBatchNorm2d),
         ("batch", "cuda", 2, nn.SyncBatchNorm),
-        ("frozen", "cpu", 1, FrozenBatchNorm2d),
-        ("frozen", "cuda", 2, FrozenBatchNorm2d),
+        ("frozen", "cpu", 1, "FrozenBatchNorm2d"),
+        ("frozen", "cuda", 2, "FrozenBatchNorm2d"),
     ],
 )
 def test_plain_layers_become_those_of_the_networks(kind, device_type, world_size, expected) -> None:
@@ -42,7 +41,8 @@ def test_plain_layers_become_those_of_the_networks(kind, device_type, world_size
     values = {name: value.clone() for name, value in before.items()}
     fit_norms(module, kind, device_type, world_size)
     fitted = module[1][0]
-    assert type(fitted) is expected and type(module[2]) is nn.InstanceNorm2d
+    assert expected in (type(fitted), type(fitted).__name__)
+    assert type(module[2]) is nn.InstanceNorm2d
     assert torch.equal(torch.get_rng_state(), generator)
     after = module.state_dict()
     lost = {"1.0.num_batches_tracked"} if kind == "frozen" else set()
