@@ -251,5 +251,6 @@ DERIVED: Mapping[str, Meaning] = {
         "lr": ("", "learning rate"),
         "loss": ("", "what is minimised"),
         "mean_k": ("classes", "mean number K of fuzzy positives"),
+        "threshold": ("0 to 1", "T of the step, where it follows from labeled images"),
     }.items()
 }
