@@ -54,6 +54,15 @@ def test_times_of_the_loss(row: tuple[str, ...]) -> None:
         assert cell == f"{value:.{digits}f}" + (" (not met)" if met == "no" else "")
 
 
+def test_the_range_that_readme_says() -> None:
+    frame = benchmark("loss").query(
+        "measure == 'time' and case == 'fpl' and dtype == 'float32' and input == 'full'"
+        " and against == 'vanilla' and implementation == 'cpu'"
+    )
+    low, high = frame["value"].min(), frame["value"].max()
+    assert f"takes {low:.2f} to {high:.2f} of the time" in (ROOT / "README.md").read_text()
+
+
 def test_the_step_of_two_resnets() -> None:
     ratio = benchmark("train_step").set_index("step")["to_plain"]
     named = {"fpl": "FPL", "fpl + concatenate": "with `concatenate`", "fpl + channels_last": "with `channels_last`"}
