@@ -18,8 +18,8 @@ MOMENTUM = 0.9
 def gathered_probability(logits: Tensor, label: Tensor, *, ignore_index: int = 255) -> tuple[Tensor, Tensor]:
     """Probability gathered, most probable class first, until the true class is among it; summed over labeled pixels.
 
-    Of a pixel it is the probability of the true class and of all classes above it: what T has to exceed for the true
-    class not to be the last that fuzzy positive assignment adds. Classes that are equally probable come behind it.
+    Of a pixel it is the probability of the true class and of all classes above it; classes as probable as the true one
+    come behind it.
 
     Args:
         logits: [B, C, *spatial], any floating dtype, C >= 2.
@@ -47,9 +47,8 @@ class LabeledThreshold(nn.Module):
     """T from the labeled images of the last steps; all of it is in the ``state_dict``.
 
     T is the probability that has to be gathered, most probable class first, until a labeled pixel's true class is among
-    it: its mean over the labeled pixels of a step, averaged over steps with a momentum of 0.9. No rule of the paper,
-    which sets T by hand for each split; like there, a network that has learned more labels by heart, because they are
-    few, gets a higher one.
+    it: its mean over the labeled pixels of a step, averaged over steps with a momentum of 0.9. A rule of this suite:
+    the paper sets T by hand for each split.
 
     Args:
         first: T until a step has shown labeled pixels, 0 < first <= 1.

@@ -38,12 +38,11 @@ from fpl.sweep.places import Places
 from fpl.sweep.plan.count import count
 from fpl.sweep.prepare import Prepared, prepare
 from fpl.train.build import build_method
-from fpl.train.checkpoint import CheckpointFolder
-from fpl.train.runtime import State, Workers
+from fpl.train.runtime import Workers
 from fpl.train.step import take_step
 from tests import warm
 from tests.methods.examples import EXAMPLES, STEPS, Example
-from tests.train.runs import KilledError, assert_equal_results, run, weights
+from tests.train.runs import assert_equal_results, killed, run, weights
 
 CPU = torch.device("cpu")
 WITH_UNLABELED = [example for example in EXAMPLES if all_options()[example.method].unlabeled]
@@ -115,18 +114,9 @@ class _Trained(dict[Example, Places]):
 
 @each(EXAMPLES)
 def test_a_run_that_is_killed_ends_with_the_same_bits(
-    example: Example, trained: _Trained, run_file: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+    example: Example, trained: _Trained, run_file: Path, places: Places
 ) -> None:
-    original = CheckpointFolder.save_step
-
-    def save_and_die(self: CheckpointFolder, step: int, state: State) -> Path:
-        original(self, step, state)
-        raise KilledError
-
-    monkeypatch.setattr(CheckpointFolder, "save_step", save_and_die)
-    with pytest.raises(KilledError):
-        run(example.config(run_file), places)
-    monkeypatch.setattr(CheckpointFolder, "save_step", original)
+    killed(example.config(run_file), places, after=2)
     torch.manual_seed(123)  # whatever the process did in between
     run(example.config(run_file), places)
     assert_equal_results(places, trained[example])

@@ -14,11 +14,9 @@ from fpl.config.gates import gate_warnings
 from fpl.config.registry import all_options
 from fpl.methods.labeled_threshold import LabeledThreshold, gathered_probability
 from fpl.sweep.places import Places
-from fpl.train.checkpoint import CheckpointFolder
-from fpl.train.runtime import State
 from tests.methods.examples import EXAMPLES, Example
 from tests.methods.test_contract import Training
-from tests.train.runs import KilledError, assert_equal_results, run
+from tests.train.runs import assert_equal_results, elsewhere, killed, run
 
 RULE = ("loss.kind=fpl", "loss.threshold_rule=labeled")
 WITH_PIXEL_LOSS = [
@@ -49,20 +47,11 @@ def test_every_method_takes_it(
     assert training.method.pixel_loss.threshold == pytest.approx(expected)
 
 
-def test_a_killed_run_goes_on_with_the_same_t(run_file: Path, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_goes_on_with_the_same_t(run_file: Path, places: Places) -> None:
     example = next(item for item in EXAMPLES if item.method == "cps")
-    other = Places(places.out / "killed", places.data_root, places.splits_root)
+    other = elsewhere(places, "killed")
     run(example.config(run_file, *RULE), places)
-    original = CheckpointFolder.save_step
-
-    def save_and_die(self: CheckpointFolder, step: int, state: State) -> Path:
-        original(self, step, state)
-        raise KilledError
-
-    monkeypatch.setattr(CheckpointFolder, "save_step", save_and_die)
-    with pytest.raises(KilledError):
-        run(example.config(run_file, *RULE), other)
-    monkeypatch.undo()
+    killed(example.config(run_file, *RULE), other, after=2)
     run(example.config(run_file, *RULE), other)
     assert_equal_results(places, other)
     thresholds = fpl.load_results(places.out).history["threshold"].dropna()

@@ -31,18 +31,19 @@ def extra() -> nn.Sequential:
         ("batch", "cuda", 1, nn.BatchNorm2d),
         ("batch", "cpu", 2, CrossProcessBatchNorm2d),
         ("batch", "cuda", 2, nn.SyncBatchNorm),
-        ("frozen", "cpu", 1, "FrozenBatchNorm2d"),
-        ("frozen", "cuda", 2, "FrozenBatchNorm2d"),
+        ("frozen", "cpu", 1, None),
+        ("frozen", "cuda", 2, None),
     ],
 )
 def test_plain_layers_become_those_of_the_networks(kind, device_type, world_size, expected) -> None:
+    from torchvision.ops import FrozenBatchNorm2d  # loads the compiler: not in every process that collects
+
     module = extra()
     before, layer, generator = module.state_dict(), module[1][0], torch.get_rng_state()
     values = {name: value.clone() for name, value in before.items()}
     fit_norms(module, kind, device_type, world_size)
     fitted = module[1][0]
-    assert expected in (type(fitted), type(fitted).__name__)
-    assert type(module[2]) is nn.InstanceNorm2d
+    assert type(fitted) is (expected or FrozenBatchNorm2d) and type(module[2]) is nn.InstanceNorm2d
     assert torch.equal(torch.get_rng_state(), generator)
     after = module.state_dict()
     lost = {"1.0.num_batches_tracked"} if kind == "frozen" else set()

@@ -114,13 +114,15 @@ def test_single_value_is_refused_on_every_process(results):
         ("batch", "cuda", 4, nn.SyncBatchNorm),
         ("batch", "cpu", 2, CrossProcessBatchNorm2d),
         ("batch", "mps", 2, CrossProcessBatchNorm2d),
-        ("frozen", "cpu", 1, "FrozenBatchNorm2d"),
-        ("frozen", "cuda", 4, "FrozenBatchNorm2d"),
+        ("frozen", "cpu", 1, None),
+        ("frozen", "cuda", 4, None),
     ],
 )
 def test_selection(kind, device_type, world_size, expected):
+    from torchvision.ops import FrozenBatchNorm2d  # loads the compiler: not in every process that collects
+
     layer = norm_layer(kind, device_type, world_size)
-    assert expected in (layer, layer.__name__)
+    assert layer is (expected or FrozenBatchNorm2d)
     assert set(layer(8).state_dict()) == KEYS - ({"num_batches_tracked"} if kind == "frozen" else set())
 
 

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 import torch
 
 import fpl
 from fpl.config.schema import RunConfig
 from fpl.sweep.local import run_local
 from fpl.sweep.places import Places
-from fpl.train.checkpoint import load
+from fpl.train.checkpoint import CheckpointFolder, load
 from fpl.train.options import LoopOptions
+from fpl.train.runtime import State
 
 OPTIONS = LoopOptions(checkpoint_every=2, log_every=1, threads=1)
 # The run of `run_file` as FPL+AEL, dropout, sampling and banks included.
@@ -59,3 +61,25 @@ def command(run_file: Path, places: Places, *more: str) -> list[str]:
 
 class KilledError(Exception):
     pass
+
+
+def killed(
+    config: RunConfig, places: Places, options: LoopOptions = OPTIONS, *, before: int = 0, after: int = 0
+) -> CheckpointFolder:
+    """The folder of a run that died before or after writing the checkpoint of a step."""
+    original = CheckpointFolder.save_step
+
+    def save_step(self: CheckpointFolder, step: int, state: State) -> Path:
+        if step == before:
+            raise KilledError
+        path = original(self, step, state)
+        if step == after:
+            raise KilledError
+        return path
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckpointFolder, "save_step", save_step)
+        with pytest.raises(KilledError):
+            run(config, places, options)
+    (folder,) = (places.out / "checkpoints").iterdir()
+    return CheckpointFolder(folder)

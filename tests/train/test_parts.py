@@ -28,29 +28,9 @@ from fpl.train.checkpoint import CheckpointFolder, load, save
 from fpl.train.evaluate import scores
 from fpl.train.runtime import State
 from fpl.train.trained import evaluate_trained, find_weights, load_trained
-from tests.train.runs import KilledError, assert_equal_results, elsewhere, run, weights
+from tests.train.runs import assert_equal_results, elsewhere, killed, run, weights
 
 Change = Callable[[State], object]
-
-
-def killed(config: RunConfig, places: Places, before: int = 0, after: int = 0) -> CheckpointFolder:
-    """The folder of a run that died before or after writing the checkpoint of a step."""
-    original = CheckpointFolder.save_step
-
-    def save_step(self: CheckpointFolder, step: int, state: State) -> Path:
-        if step == before:
-            raise KilledError
-        path = original(self, step, state)
-        if step == after:
-            raise KilledError
-        return path
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CheckpointFolder, "save_step", save_step)
-        with pytest.raises(KilledError):
-            run(config, places)
-    (folder,) = (places.out / "checkpoints").iterdir()
-    return CheckpointFolder(folder)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.options import LoopOptions
 from fpl.train.runtime import State, Verdict
 from tests import warm
-from tests.train.runs import AEL, OPTIONS, KilledError, assert_equal_results, command, elsewhere, run
+from tests.train.runs import AEL, OPTIONS, assert_equal_results, command, elsewhere, killed, run
 
 
 def test_two_runs_of_one_configuration_are_bit_equal(config: RunConfig, places: Places) -> None:
@@ -55,22 +55,10 @@ def uninterrupted(
 def test_resuming_from_every_checkpoint_is_exact(
     uninterrupted: tuple[RunConfig, LoopOptions, Places],
     places: Places,
-    monkeypatch: pytest.MonkeyPatch,
     stop_after: int,
 ) -> None:
     config, options, whole = uninterrupted
-    original = CheckpointFolder.save_step
-
-    def save_and_die(self: CheckpointFolder, step: int, state: State) -> Path:
-        path = original(self, step, state)
-        if step == stop_after:
-            raise KilledError
-        return path
-
-    monkeypatch.setattr(CheckpointFolder, "save_step", save_and_die)
-    with pytest.raises(KilledError):
-        run(config, places, options)
-    monkeypatch.setattr(CheckpointFolder, "save_step", original)
+    killed(config, places, options, after=stop_after)
     torch.manual_seed(123)  # whatever the process did in between
     run(config, places, options)
     assert_equal_results(places, whole)
@@ -113,23 +101,16 @@ def test_left_overs_of_killed_processes_are_swept(config: RunConfig, places: Pla
 def test_a_method_that_draws_resumes_exactly(
     config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original_losses, original_save = Cps.losses, CheckpointFolder.save_step
+    original_losses = Cps.losses
 
     def drawing(self: Cps, batch: Batch, clock: Clock) -> Losses:
         batch.image = batch.image * torch.rand(1)  # as dropout would, from torch's own generator
         return original_losses(self, batch, clock)
 
-    def save_and_die(self: CheckpointFolder, step: int, state: State) -> Path:
-        original_save(self, step, state)
-        raise KilledError
-
     monkeypatch.setattr(Cps, "losses", drawing)
     uninterrupted = elsewhere(places, "uninterrupted")
     run(config, uninterrupted)
-    monkeypatch.setattr(CheckpointFolder, "save_step", save_and_die)
-    with pytest.raises(KilledError):
-        run(config, places)
-    monkeypatch.setattr(CheckpointFolder, "save_step", original_save)
+    killed(config, places, after=2)
     run(config, places)
     assert_equal_results(places, uninterrupted)
 
