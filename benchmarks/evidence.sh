@@ -47,17 +47,19 @@ mini() {
 
 # In a folder of its own: beside three seeds, one in each other cell looks as if two were missing.
 mini_frameworks() {
-    three_seeds frameworks
+    three_seeds mini_frameworks frameworks
 }
 
 mini_thresholds() {
-    three_seeds thresholds
+    three_seeds mini_thresholds thresholds table_a5.fpl_cps.n_1 table_a5.fpl_cps_soft.n_1
 }
 
-three_seeds() { # TABLE
-    fpl reproduce "$1" --seeds 3 --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/mini_$1"
-    without_page "$made/mini_$1"
-    fpl figures --scale mini --results "$made/mini_$1"
+three_seeds() { # PART CELLS...
+    local part=$1
+    shift
+    fpl reproduce "$@" --seeds 3 --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/$part"
+    without_page "$made/$part"
+    fpl figures --scale mini --results "$made/$part"
 }
 
 # The comparison of docs/camvid.md, first with one seed; then a cell for each recipe `experiments/base/camvid_*.toml`, and

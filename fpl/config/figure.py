@@ -16,6 +16,8 @@ from fpl.names import Name
 from fpl.text import meant
 
 FIGURES = "figures"
+# The source of what is not in the paper.
+OURS = "this suite"
 
 
 class _Part(BaseModel):

@@ -1,4 +1,4 @@
-"""The paper's sentences about its figures as checks on our runs: holds, does not hold, not run, with the numbers."""
+"""The paper's sentences about its figures, and ours about our own, as checks on our runs, with the numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from fpl.config.campaign import Campaign
-from fpl.config.figure import Claim, Figure, Series
+from fpl.config.figure import OURS, Claim, Figure, Series
 from fpl.errors import FplError
 from fpl.files import write_changed
 from fpl.report.claims import picture_checks as claim_pictures
@@ -78,9 +78,9 @@ class Verdict:
     @property
     def word(self) -> str:
         """Its state in words."""
-        if self.by_formula:
-            return "holds by its formula" if self.expected else f"{self.state}, though its formula says it should"
-        return self.state
+        if not self.by_formula or self.state == "not run":
+            return self.state
+        return "holds by its formula" if self.expected else f"{self.state}, though its formula says it should"
 
 
 def check_claims(figure: Figure, source: Source) -> list[Verdict]:
@@ -131,14 +131,17 @@ def _check(figure: Figure, claim: Claim, source: Source) -> Verdict:
 
 
 def count_text(verdicts: Sequence[Verdict]) -> str:
-    """`claims of the paper: 12 found to hold, 3 not, 5 by their formula (checked), 4 not run`."""
+    """`claims of the paper: 12 found to hold, 3 not, 5 by their formula (checked), 4 not run`, and ours if any are."""
+    paper, ours = ([item for item in verdicts if (item.source == OURS) == own] for own in (False, True))
+    counts = [f"claims of the paper: {_counts(paper)}"]
+    return "; ".join([*counts, f"of this suite: {_counts(ours)}"] if ours else counts)
+
+
+def _counts(verdicts: Sequence[Verdict]) -> str:
     hold = sum(verdict.state == "holds" and not verdict.by_formula for verdict in verdicts)
     do_not, waiting = (sum(verdict.state == state for verdict in verdicts) for state in ("does not hold", "not run"))
     formula = sum(verdict.expected for verdict in verdicts)
-    return (
-        f"claims of the paper: {hold} found to hold, {do_not} not, {formula} by their formula (checked), "
-        f"{waiting} not run"
-    )
+    return f"{hold} found to hold, {do_not} not, {formula} by their formula (checked), {waiting} not run"
 
 
 def claims_html(verdicts: Sequence[Verdict]) -> Markup:

@@ -22,8 +22,11 @@ from fpl.report.claims.measure import (
     threshold_of,
 )
 from fpl.report.claims.pixel_checks import Side, Trend
+from fpl.report.figures.gains import differences
 from fpl.report.figures.series import Found, Source
 from fpl.report.search.threshold_claim import falling
+from fpl.report.statistics import TIE
+from fpl.report.tables.gains import Gain
 from fpl.report.tables.numbers import plural
 from fpl.report.tables.verdict import ENOUGH_SEEDS
 from fpl.store.cells import measure
@@ -129,6 +132,25 @@ def more_labels_lower_threshold(source: Source) -> Outcome:
     return Outcome(state, f"mIoU in %, {listed}; {_amount([pair for name in ordered for pair in tried[name]])}")
 
 
+def gains(source: Source, over: str = "") -> Outcome:
+    """Whether the series gain on another column or row (`over`; empty: what their table holds them against).
+
+    Rule: of each seed the mean difference over all series that have such a cell; the 95 % interval of its mean over
+    seeds (Student's t) lies above 0. All must have been run, with at least 2 seeds.
+    """
+    pairs = differences(source, over)
+    seeds = set.intersection(*(set(values) for _, _, values in pairs)) if pairs else set[int]()
+    if len(seeds) < 2:
+        return not_run("two seeds of each series, and of what it is held against, are needed")
+    means = tuple(float(np.mean([values[seed] for _, _, values in pairs])) for seed in sorted(seeds))
+    gain = Gain("", "", means)
+    ups, downs = (sum(np.mean([*values.values()]) * sign > TIE for _, _, values in pairs) for sign in (1, -1))
+    others = {name for _, name, _ in pairs}
+    against = others.pop() if len(others) == 1 else "what each is held against"
+    each = f", of each the mean of {len(pairs)} ({ups} above and {downs} below 0 by their own means)"
+    return decided(gain.sign > 0, f"points over {against}: {gain.text}; n counts seeds{each if len(pairs) > 1 else ''}")
+
+
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
     """Spearman's; 0 where all of one are equal: no trend."""
     from scipy.stats import spearmanr
@@ -198,5 +220,6 @@ CHECKS: dict[str, Callable[..., Outcome]] = {
         best_threshold_inside,
         promising_thresholds,
         more_labels_lower_threshold,
+        gains,
     )
 }

@@ -79,9 +79,7 @@ def scores(figure: Figure, source: Source) -> pd.DataFrame:
         FPL), `miou`, `std`, `seeds`, `gain` (mean over shared seeds) and `gain_std` in points, `paper`, `paper_gain`
         (as printed).
     """
-    entries: dict[str, Entry] = {}
-    for table in dict.fromkeys(item.cell.experiment.name for item in source.found):
-        entries |= build_grid(source.campaign, table, source.lookup).every
+    entries = entries_of(source)
     rows = []
     for item in source.found:
         entry, cell = entries[item.cell.name], item.cell
@@ -109,6 +107,14 @@ def scores(figure: Figure, source: Source) -> pd.DataFrame:
     # The paper's numbers alone are no figure of ours.
     measured = frame["seeds"].sum() > 0
     return frame.astype({"seeds": int}) if measured else frame.head(0)
+
+
+def entries_of(source: Source) -> dict[str, Entry]:
+    """Name -> entry of every cell of the tables that the series are of."""
+    entries: dict[str, Entry] = {}
+    for table in dict.fromkeys(item.cell.experiment.name for item in source.found):
+        entries |= build_grid(source.campaign, table, source.lookup).every
+    return entries
 
 
 def lengths(figure: Figure, source: Source) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from fpl.config.figure import Figure
 from fpl.errors import FplError
 from fpl.report.figures import curves as figure_curves
 from fpl.report.figures import frames as figure_data
+from fpl.report.figures import gains as figure_gains
 from fpl.report.figures import kept_pictures as pictures
 from fpl.report.figures import picture_plots as figure_pictures
 from fpl.report.figures.kept_pictures import Pictures
@@ -150,6 +151,7 @@ KINDS: dict[str, Kind] = {
     "bars": Kind(_curves(figure_data.scores, figure_curves.bars), "mIoU"),
     "thresholds": Kind(_curves(figure_data.scores, figure_curves.thresholds), "mIoU", frozenset({"gain"})),
     "lengths": Kind(_curves(figure_data.lengths, figure_curves.lengths), "mIoU"),
+    "gains": Kind(_curves(figure_gains.gains, figure_gains.paint), "mIoU", frozenset({"over"})),
     "weights": Kind(
         _curves(figure_data.weight_curves, figure_curves.weights),
         "nothing",

@@ -48,6 +48,11 @@ def test_texts(tmp_path: Path) -> None:
     assert "- ≡ **holds by its formula**: Always so. (paper): 0 \\< 1" in markdown
     assert "- ✗ **does not hold, though its formula says it should**: Never so." in markdown
     assert "✗ **does not hold**: It falls. (paper): 3" in markdown and "≡ holds by its formula</b>" in html
+    assert "- – **not run**: Unseen. (paper): no run" in markdown
+    ours = Verdict("figure_0", "Figure 0", "seven", "It gains.", "this suite", "does not hold", "-1")
+    assert count_text([*verdicts, ours]).endswith(
+        "2 not run; of this suite: 0 found to hold, 1 not, 0 by their formula (checked), 0 not run"
+    )
     assert "**Figure 6**" in markdown and markdown.startswith(count_text(verdicts))
     write_claims(tmp_path, verdicts)
     assert (tmp_path / "claims.md").read_text().endswith(markdown)
@@ -69,10 +74,10 @@ def test_unknown_checks_and_options_are_explained() -> None:
         assert word in str(caught.value.hint) and "claim it_is_so" in str(caught.value.where)
 
 
-def test_claims_of_the_paper_name_checks_quantities_and_cells() -> None:
+def test_claims_name_checks_quantities_and_cells() -> None:
     """Every claim of every figure can be decided as it stands, even on an empty store."""
     figures = load_figures(EXPERIMENTS)
-    campaign = load_campaign(EXPERIMENTS, "mini")
+    campaign = load_campaign(EXPERIMENTS, "mini", rows="all")
     lookup = look_up(None)
     names = [claim.name for figure in figures for claim in figure.claims]
     assert len(names) == len(set(names)) > 30
