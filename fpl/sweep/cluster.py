@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fpl.config.weights import WEIGHTS_VARIABLE
 from fpl.errors import FplError
@@ -20,8 +22,10 @@ from fpl.sweep.places import Places
 from fpl.sweep.plan.capacity import Capacity
 from fpl.text import first_line, say
 
-# Seconds for one node to look at its folders.
+# Seconds within which the next of the nodes says what it sees: many nodes of a busy machine need longer together.
 NODE_PATIENCE = 60.0
+# Seconds between words about how many have.
+NODE_WORDS = 5.0
 # As many nodes of a kind as are counted with where an autoscaler has no limit.
 NO_LIMIT = 1000
 
@@ -112,7 +116,7 @@ class Cluster:
         self.concurrency(execution)
         nodes, places = self.nodes, absolute(places)
         if (self.shared or len(nodes) > 1) and places not in self._checked:
-            self._leave_out(nodes, self._problems(nodes, places), execution, say)
+            self._leave_out(nodes, self._problems(nodes, places, say), execution, say)
             self._checked.add(places)
 
     def _leave_out(
@@ -135,7 +139,7 @@ class Cluster:
             say(f"left out: {problem}")
         self.left_out += tuple(problems)
 
-    def _problems(self, nodes: list[Node], places: Places) -> dict[str, list[str]]:
+    def _problems(self, nodes: list[Node], places: Places, say: Callable[[str], None]) -> dict[str, list[str]]:
         """What keeps nodes from carrying runs out, by the ids of those that have anything; all are asked at once."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -153,7 +157,7 @@ class Cluster:
                 )
                 for node in nodes
             ]
-            ray.wait(answers, num_returns=len(answers), timeout=NODE_PATIENCE)
+            _await(answers, say)
             for node, answer in zip(nodes, answers, strict=True):
                 try:
                     found = differences(expected, ray.get(answer, timeout=0), places)
@@ -165,6 +169,20 @@ class Cluster:
         finally:
             remove(path)
         return problems
+
+
+def _await(answers: Sequence[Any], say: Callable[[str], None]) -> None:
+    """Wait for answers as long as they come, one within every `NODE_PATIENCE` seconds, and say how many have."""
+    import ray
+
+    waiting, told = list(answers), time.monotonic()
+    while waiting:
+        ready, waiting = ray.wait(waiting, timeout=NODE_PATIENCE)
+        if not ready:
+            return
+        if waiting and time.monotonic() - told > NODE_WORDS:
+            told = time.monotonic()
+            say(f"{len(answers) - len(waiting)} of {count_words(len(answers), 'node')} have said what they see")
 
 
 def to_come(groups: Sequence[tuple[Mapping[str, float], int]], nodes: Sequence[Node]) -> list[Node]:

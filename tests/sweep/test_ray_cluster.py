@@ -15,7 +15,7 @@ import pytest
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import Results
-from fpl.sweep.cluster import Cluster, Node, absolute, runs_at_once, to_come
+from fpl.sweep.cluster import Cluster, Node, _await, absolute, runs_at_once, to_come
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import JobResult
 from fpl.sweep.launch import tune_driver
@@ -171,6 +171,40 @@ def test_without_a_node_that_can_all_problems_are_told(cpus: list[float], bad: l
         cluster._leave_out(nodes_of(cpus), problems, Execution(cpus_per_worker=2), print)
     assert refused.value.what.splitlines() == [f"node {name}: no data" for name in bad]
     assert cluster.left_out == ()
+
+
+class Answers:
+    """Stands in for `ray.wait` with a clock of its own: an answer comes at each of these seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, come_at: list[float]) -> None:
+        self.come_at, self.now = come_at, 0.0
+        monkeypatch.setattr("ray.wait", self.wait)
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+
+    def wait(self, waiting: list[int], timeout: float) -> tuple[list[int], list[int]]:
+        due = self.come_at[len(self.come_at) - len(waiting)]
+        if due - self.now > timeout:
+            self.now += timeout
+            return [], waiting
+        self.now = max(self.now, due)
+        return waiting[:1], waiting[1:]
+
+
+@pytest.mark.parametrize(
+    ("come_at", "ends", "said"),
+    [
+        ([1.0, 1.5, 2.0], 2.0, []),
+        # As a whole longer than the patience for the next one.
+        ([50.0, 100.0, 150.0], 150.0, ["1 of 3 nodes have said what they see", "2 of 3 nodes have said what they see"]),
+        ([2.0, 7.0, 600.0], 67.0, ["2 of 3 nodes have said what they see"]),
+    ],
+)
+def test_nodes_are_waited_for_as_long_as_they_answer(
+    monkeypatch: pytest.MonkeyPatch, come_at: list[float], ends: float, said: list[str]
+) -> None:
+    clock, lines = Answers(monkeypatch, come_at), list[str]()
+    _await(list(range(len(come_at))), lines.append)
+    assert (clock.now, lines) == (ends, said)
 
 
 def test_folders_are_made_absolute_with_the_weights_of_the_environment(
