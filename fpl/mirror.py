@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import shutil
 import time
@@ -19,32 +18,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING
 
 from fpl.errors import FplError, ShortageError
-from fpl.text import first_line
+from fpl.storage import HINT, open_storage, patiently, place_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
-Result = TypeVar("Result")
-
-SCHEMES = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "file")
 SCRATCH_VARIABLE = "FPL_SCRATCH"
-# A path that is made of a URL has lost one of its slashes.
-_URL = re.compile(rf"({'|'.join(SCHEMES)}):/+([^?]+)(\?.*)?")
-# Seconds between the tries of a request that failed, beside those of the library itself; then it is given up.
-PAUSES = (1.0, 2.0, 4.0, 8.0)
 # Small objects are many: what takes time is to ask for each.
 AT_ONCE = 16
 # Seconds after which nobody is still writing a temporary file.
 LONG_AGO = 86400.0
-# What can be said of an S3 server behind the `?` of a URL.
-_S3_OPTIONS = ("region", "scheme", "endpoint_override")
-S3_ATTEMPTS = 4
-# Letters of what a library says about a failed request: keys are long, and why it failed stands behind them.
-LONGEST = 500
 
 
 @dataclass(frozen=True)
@@ -77,7 +63,7 @@ class Mirror:
             if self._renames:
                 self._files.move(written, target)
 
-        self._patiently(send, path)
+        patiently(self.url, send, path.name)
         # What is here carries the server's time: so it is known to be what is there.
         _date(content, self._info(path))
 
@@ -88,7 +74,7 @@ class Mirror:
             with contextlib.suppress(FileNotFoundError):
                 self._files.delete_file(self._name(path))
 
-        self._patiently(delete, path)
+        patiently(self.url, delete, path.name)
 
     def fetch(self, path: Path) -> bool:
         """Bring one file here unless it is here as it is there; whether there is one. If not, none is left here."""
@@ -151,7 +137,7 @@ class Mirror:
             except FileNotFoundError:
                 return None
 
-        return self._patiently(read, path)
+        return patiently(self.url, read, path.name)
 
     def check(self) -> None:
         """Write an object and remove it.
@@ -177,7 +163,7 @@ class Mirror:
 
     @cached_property
     def _opened(self) -> tuple[FileSystem, str]:
-        return _open(self.url)
+        return open_storage(self.url)
 
     @property
     def _files(self) -> FileSystem:
@@ -193,7 +179,7 @@ class Mirror:
         return self._opened[1] if inside == "." else f"{self._opened[1]}/{inside}"
 
     def _info(self, path: Path) -> FileInfo:
-        found: FileInfo = self._patiently(lambda: self._files.get_file_info(self._name(path)), path)
+        found: FileInfo = patiently(self.url, lambda: self._files.get_file_info(self._name(path)), path.name)
         return found
 
     def _listed(self, folder: Path) -> dict[Path, FileInfo]:
@@ -201,7 +187,7 @@ class Mirror:
         from pyarrow.fs import FileSelector
 
         selector = FileSelector(self._name(folder), allow_not_found=True)
-        found: list[FileInfo] = self._patiently(lambda: self._files.get_file_info(selector), folder)
+        found: list[FileInfo] = patiently(self.url, lambda: self._files.get_file_info(selector), folder.name)
         return {folder / info.base_name: info for info in found if not info.base_name.startswith(".")}
 
     def _bring(self, path: Path, info: FileInfo) -> None:
@@ -214,48 +200,14 @@ class Mirror:
                 shutil.copyfileobj(stream, file, 2**22)
 
         try:
-            self._patiently(bring, path)
+            patiently(self.url, bring, path.name)
             _date(temporary, info)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _patiently(self, request: Callable[[], Result], path: Path) -> Result:
-        """The answer to a request, which is repeated where a server is busy or a connection breaks.
 
-        Raises:
-            ShortageError: Nothing helps.
-        """
-        # A server that has never answered will not do so in a moment: the name is wrong, or the way there.
-        for pause in (*(PAUSES if self.url in _ANSWERED else ()), None):
-            try:
-                answer = request()
-                _ANSWERED.add(self.url)
-                return answer
-            except OSError as error:
-                refused = isinstance(error, PermissionError | FileNotFoundError) or _denied(error)
-                if pause is None or refused:
-                    what = f"the server does not answer as it should: {first_line(error, LONGEST)}"
-                    raise ShortageError(what, where=f"{self.url} ({path.name})", hint=HINT) from error
-                time.sleep(pause)
-        raise AssertionError
-
-
-HINT = (
-    "check the name, the connection and what you may do there (for S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
-    "AWS_REGION, AWS_ENDPOINT_URL or ?endpoint_override=HOST:PORT&scheme=http); the same command then continues"
-)
 _MIRRORS: dict[Path, Mirror] = {}
-_ANSWERED: set[str] = set()
-
-
-def url_of(path: Path | str) -> str | None:
-    """The URL that a path is meant to be (`s3://bucket/x`, also where it has become `s3:/bucket/x`); None: a folder."""
-    found = _URL.fullmatch(str(path))
-    if found is None:
-        return None
-    scheme, place, options = found[1], found[2].strip("/"), found[3] or ""
-    return f"{scheme}://{'/' if scheme == 'file' else ''}{place}{options}"
 
 
 def attach(url: str, folder: Path | None = None) -> Mirror:
@@ -268,7 +220,7 @@ def attach(url: str, folder: Path | None = None) -> Mirror:
     Raises:
         FplError: It is no such URL.
     """
-    folder = folder or _folder_for(url)
+    folder = folder or scratch_folder().joinpath(*place_of(url))
     mirror = _MIRRORS.get(folder)
     if mirror is None or mirror.url != url:
         mirror = _MIRRORS[folder] = Mirror(url, folder)
@@ -312,48 +264,6 @@ def scratch_folder() -> Path:
         return Path(chosen).absolute()
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "fpl" / "stores"
-
-
-def _folder_for(url: str) -> Path:
-    found = _URL.fullmatch(url)
-    assert found is not None
-    parts = [part for part in found[2].split("/") if part]
-    if not parts or any(part in (".", "..") for part in parts):
-        raise FplError("names no folder", where=url, hint="write it as s3://BUCKET/PATH")
-    return scratch_folder().joinpath(found[1], *parts)
-
-
-def _open(url: str) -> tuple[FileSystem, str]:
-    """The file system of a URL, and the path in it.
-
-    Raises:
-        FplError: pyarrow cannot open it.
-    """
-    from pyarrow import fs
-
-    found = _URL.fullmatch(url)
-    assert found is not None
-    try:
-        if found[1] != "s3":
-            files, path = fs.FileSystem.from_uri(url)
-            return files, path.rstrip("/")
-        options: dict[str, Any] = dict(parse_qsl((found[3] or "?")[1:], strict_parsing=bool(found[3])))
-        if foreign := [name for name in options if name not in _S3_OPTIONS]:
-            raise ValueError(f"unknown option {foreign[0]!r}; there are {', '.join(_S3_OPTIONS)}")
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        if endpoint and "endpoint_override" not in options:
-            scheme, _, server = endpoint.rstrip("/").rpartition("://")
-            options = {"scheme": scheme or "https", **options, "endpoint_override": server}
-        retry = fs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS)
-        # Delayed: a small object is then sent by one request instead of three.
-        return fs.S3FileSystem(retry_strategy=retry, allow_delayed_open=True, **options), found[2].rstrip("/")
-    except (OSError, ValueError, ImportError, NotImplementedError) as error:
-        raise FplError(f"cannot be opened: {first_line(error, LONGEST)}", where=url, hint=HINT) from None
-
-
-def _denied(error: OSError) -> bool:
-    """Whether asking again would be of no use."""
-    return any(word in str(error) for word in ("ACCESS_DENIED", "NO_SUCH_BUCKET", "INVALID_ACCESS_KEY", "SIGNATURE"))
 
 
 def _visible_files(folder: Path) -> Iterable[Path]:

@@ -27,7 +27,7 @@ ALLOWED = {
     "report": {"store", "config"},
     "cli": {"report", "sweep", "store", "train", "methods", "losses", "models", "data", "config", "doctor"},
 }
-COMMON = {"errors", "files", "interrupt", "mirror", "names", "source", "text"}
+COMMON = {"errors", "files", "interrupt", "mirror", "names", "source", "storage", "text"}
 HEAVY = {"torch", "torchvision", "ray", "timm"}
 # Everything else runs without Ray.
 RAY_FILES = {f"sweep/{name}.py" for name in ("cluster", "session", "search/searcher", "search/stopping")}

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fpl import files, mirror
+from fpl import files, mirror, storage
 from fpl.errors import FplError, ShortageError
 from fpl.files import keep, move, remove, write_atomic
-from fpl.mirror import Mirror, attach, folder_names, mirror_of, name_of, refresh, url_of
+from fpl.mirror import Mirror, attach, folder_names, mirror_of, name_of, refresh
+from fpl.storage import url_of
 from tests.s3_server import ENVIRONMENT, INTERNAL, SLOW_DOWN, Server, s3_server
 
 
@@ -30,8 +31,8 @@ def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """The server without memory of other tests, and no pauses of ours."""
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(mirror, "PAUSES", (0.01, 0.01))
-    monkeypatch.setattr(mirror, "S3_ATTEMPTS", 1)
+    monkeypatch.setattr(storage, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(storage, "S3_ATTEMPTS", 1)
     running.answer = lambda request: None
     running.requests.clear()
     return running

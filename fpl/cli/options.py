@@ -16,7 +16,8 @@ from fpl.cli.groups import LAST
 from fpl.config.defaults import MOST_THREADS, Rows
 from fpl.config.shipped import experiments_folder
 from fpl.errors import FplError
-from fpl.mirror import SCRATCH_VARIABLE, mirror_of, url_of
+from fpl.mirror import SCRATCH_VARIABLE, mirror_of
+from fpl.storage import url_of
 
 if TYPE_CHECKING:
     from fpl.config.campaign import Campaign

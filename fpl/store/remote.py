@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fpl.mirror import attach, mirror_of, url_of
+from fpl.mirror import attach, mirror_of
+from fpl.storage import url_of
 from fpl.store.compact import FOLDER, versions_held
 from fpl.store.left import leave_there
 from fpl.store.parts import SUFFIX

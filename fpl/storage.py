@@ -1,0 +1,119 @@
+"""The file system of a URL, and requests to it that are repeated where a server is busy or a connection breaks."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
+
+from fpl.errors import FplError, ShortageError
+from fpl.text import first_line
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+Result = TypeVar("Result")
+
+SCHEMES = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "file")
+# A path that is made of a URL has lost one of its slashes.
+_URL = re.compile(rf"({'|'.join(SCHEMES)}):/+([^?]+)(\?.*)?")
+# Seconds between the tries of a request that failed, beside those of the library itself; then it is given up.
+PAUSES = (1.0, 2.0, 4.0, 8.0)
+# What can be said of an S3 server behind the `?` of a URL.
+_S3_OPTIONS = ("region", "scheme", "endpoint_override")
+S3_ATTEMPTS = 4
+# Letters of what a library says about a failed request: keys are long, and why it failed stands behind them.
+LONGEST = 500
+
+HINT = (
+    "check the name, the connection and what you may do there (for S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+    "AWS_REGION, AWS_ENDPOINT_URL or ?endpoint_override=HOST:PORT&scheme=http); the same command then continues"
+)
+# URLs that have answered once.
+_ANSWERED: set[str] = set()
+
+
+def url_of(path: Path | str) -> str | None:
+    """The URL that a path is meant to be (`s3://bucket/x`, also where it has become `s3:/bucket/x`); None: a folder."""
+    found = _URL.fullmatch(str(path))
+    if found is None:
+        return None
+    scheme, place, options = found[1], found[2].strip("/"), found[3] or ""
+    return f"{scheme}://{'/' if scheme == 'file' else ''}{place}{options}"
+
+
+def place_of(url: str) -> list[str]:
+    """Scheme, bucket and folders of a URL, as names of folders.
+
+    Raises:
+        FplError: It names no folder.
+    """
+    found = _URL.fullmatch(url)
+    assert found is not None
+    parts = [part for part in found[2].split("/") if part]
+    if not parts or any(part in (".", "..") for part in parts):
+        raise FplError("names no folder", where=url, hint="write it as s3://BUCKET/PATH")
+    return [found[1], *parts]
+
+
+def open_storage(url: str) -> tuple[FileSystem, str]:
+    """The file system of a URL, and the path in it.
+
+    Raises:
+        FplError: pyarrow cannot open it.
+    """
+    from pyarrow import fs
+
+    found = _URL.fullmatch(url)
+    assert found is not None
+    try:
+        if found[1] != "s3":
+            files, path = fs.FileSystem.from_uri(url)
+            return files, path.rstrip("/")
+        options: dict[str, Any] = dict(parse_qsl((found[3] or "?")[1:], strict_parsing=bool(found[3])))
+        if foreign := [name for name in options if name not in _S3_OPTIONS]:
+            raise ValueError(f"unknown option {foreign[0]!r}; there are {', '.join(_S3_OPTIONS)}")
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        if endpoint and "endpoint_override" not in options:
+            scheme, _, server = endpoint.rstrip("/").rpartition("://")
+            options = {"scheme": scheme or "https", **options, "endpoint_override": server}
+        retry = fs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS)
+        # Delayed: a small object is then sent by one request instead of three.
+        return fs.S3FileSystem(retry_strategy=retry, allow_delayed_open=True, **options), found[2].rstrip("/")
+    except (OSError, ValueError, ImportError, NotImplementedError) as error:
+        raise FplError(f"cannot be opened: {first_line(error, LONGEST)}", where=url, hint=HINT) from None
+
+
+def patiently(url: str, request: Callable[[], Result], name: str) -> Result:
+    """The answer to a request, which is repeated where a server is busy or a connection breaks.
+
+    Args:
+        url: Of the storage that is asked.
+        request: Asks, and raises an OSError if that fails.
+        name: Of what is asked for, for the error.
+
+    Raises:
+        ShortageError: Nothing helps.
+    """
+    # A server that has never answered will not do so in a moment: the name is wrong, or the way there.
+    for pause in (*(PAUSES if url in _ANSWERED else ()), None):
+        try:
+            answer = request()
+            _ANSWERED.add(url)
+            return answer
+        except OSError as error:
+            refused = isinstance(error, PermissionError | FileNotFoundError) or _denied(error)
+            if pause is None or refused:
+                what = f"the server does not answer as it should: {first_line(error, LONGEST)}"
+                raise ShortageError(what, where=f"{url} ({name})", hint=HINT) from error
+            time.sleep(pause)
+    raise AssertionError
+
+
+def _denied(error: OSError) -> bool:
+    """Whether asking again would be of no use."""
+    return any(word in str(error) for word in ("ACCESS_DENIED", "NO_SUCH_BUCKET", "INVALID_ACCESS_KEY", "SIGNATURE"))
