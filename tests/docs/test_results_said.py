@@ -89,6 +89,8 @@ def test_what_this_suite_asks_is_answered_by_the_committed_runs() -> None:
     assert text.rstrip().endswith("\n".join(lines)) and len(lines) == 7
     held = sum(row.state == "holds" for row in claims)
     assert f"must lie above 0. {held} found to hold, {len(claims) - held} not." in " ".join(text.split())
+    said = f"| [questions of this suite](docs/figures.md), three seeds | {held} hold, {len(claims) - held} do not |"
+    assert said in (ROOT / "README.md").read_text()
     soft = lines[-1].split(" | ")[-1].removesuffix(" |")
     assert f"it gives {soft} points on K = n - 1: no gain is shown." in (DOCS / "loss.md").read_text()
     drawn = ROOT / "results" / "mini_frameworks" / "figures" / "frameworks_gain.png"
