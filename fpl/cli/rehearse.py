@@ -91,6 +91,7 @@ def rehearse(
 
 def report(found: Sequence[Row]) -> Iterator[str]:
     """Lines of the printout: what was exercised, what it took, and what follows for GPUs."""
+    from fpl.sweep.rehearsal.rows import NO_MEMORY
     from fpl.text import table
 
     rows = sorted(found, key=lambda row: (row.cell, row.processes))
@@ -99,6 +100,8 @@ def report(found: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         if row.reason:
             yield f"{row.state}: {row.cell}: {row.reason}"
+    if any(row.state == NO_MEMORY and row.precision == "float32" for row in rows):
+        yield "what lacks memory takes less of it with train.precision=bf16 in the same --out: its row takes this place"
     yield from _exercised(rows)
     if memory := [row for row in rows if row.peak_at(1) is not None]:
         yield ""
@@ -111,8 +114,9 @@ def _measured(row: Row) -> dict[str, str]:
     """A row of the first table."""
     crop = f"{row.crop_width}x{row.crop_height}" + ("" if row.whole else " (half)")
     at = f" on {row.processes} workers" if row.processes > 1 else ""
+    precision = "" if row.precision == "float32" else f", {row.precision}"
     return {
-        "run": row.cell + at,
+        "run": f"{row.cell}{precision}{at}",
         "network": row.backbone,
         "images": f"{row.labeled} + {row.unlabeled}",
         "crop": crop,

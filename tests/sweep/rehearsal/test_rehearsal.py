@@ -149,6 +149,15 @@ def test_hours_are_those_of_the_gpus_that_were_rehearsed_on() -> None:
     assert replace(ROW, on_gpu=True, labeled=1, unlabeled=1).hours == pytest.approx(2.0)
 
 
+def test_another_precision_is_told_and_offered_where_memory_lacks() -> None:
+    lacking = replace(ROW, state=NO_MEMORY, reason="not enough memory")
+    told = "\n".join(report([lacking, replace(ROW, cell="table1.cps.r50_1_8", precision="bf16")]))
+    assert "table1.cps.r50_1_8, bf16 " in told and "table1.cps.r101_1_8 " in told
+    assert "takes less of it with train.precision=bf16" in told
+    for row in (replace(lacking, precision="bf16"), ROW):
+        assert "train.precision=bf16" not in "\n".join(report([row]))
+
+
 def test_rows_are_kept_as_they_are(tmp_path: Path) -> None:
     assert read(tmp_path) == []
     write(tmp_path, [ROW, replace(ROW, cell="other")])
