@@ -99,9 +99,16 @@ def _data(places: Places) -> Iterator[str]:
             continue
         try:
             root = find_root(spec, data_root)
-            counts = ", ".join(f"{len(spec.list_ids(root, part))} {part}" for part in ("train", "val"))
+            found = {part: len(spec.list_ids(root, part)) for part in ("train", "val")}
+            expected = spec.expected_counts(root) or found
         except FplError as error:
-            yield f"- {name}: {problem_text(error)}"
+            again = "" if spec.drawn else "; if `fpl data prepare` was stopped, the same command continues"
+            yield f"- {name}: {problem_text(error)}{again}"
+            continue
+        counts = ", ".join(f"{count} {part}" for part, count in found.items())
+        if found != {part: expected[part] for part in found}:
+            wanted = ", ".join(f"{expected[part]} {part}" for part in found)
+            yield f"- {name}: {counts} images in {root}, {wanted} are expected -> fpl data check {name} says what lacks"
             continue
         yield f"+ {name}: {counts} images in {root}"
         known = sorted(path.parent.relative_to(splits_root) for path in splits_root.glob(f"{name}/*/*/split.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from fpl.losses import kernels
 from fpl.losses.kernels import Found
 from fpl.sweep.places import Places
 from fpl.sweep.plan.needs import Needs
+from tests.data.conftest import write_camvid
 
 
 def test_an_unknown_implementation_is_bad_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -47,6 +49,19 @@ def test_weights_are_said_as_plans_say_them(
         (line,) = [line for line in capsys.readouterr().out.splitlines() if "resnet50:" in line]
         assert (problem in line) if problem else ("downloaded when the first run starts" in line)
         assert bool(problem) != bool(needs.to_download)
+
+
+def test_a_set_that_is_not_whole_is_no_good_news(tmp_path: Path) -> None:
+    """Here of a preparation that was stopped, behind its first part and amid its second."""
+    root = tmp_path / "camvid"
+    write_camvid(root, ["t0", "t1"], ["v0"])
+    said = {line.split(":")[0]: line for line in doctor._data(Places(tmp_path, tmp_path, tmp_path))}
+    assert said["- camvid"].startswith("- camvid: 2 train, 1 val images in ")
+    assert "367 train, 101 val are expected -> fpl data check camvid" in said["- camvid"]
+    shutil.rmtree(root / "val")
+    said = {line.split(":")[0]: line for line in doctor._data(Places(tmp_path, tmp_path, tmp_path))}
+    assert "no folder of val images" in said["- camvid"]
+    assert said["- camvid"].endswith("if `fpl data prepare` was stopped, the same command continues")
 
 
 def test_lines_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fpl.errors import Interrupted
+from fpl.errors import FplError, Interrupted
 from fpl.interrupt import terminated_like_interrupted
 
 if TYPE_CHECKING:
@@ -182,8 +183,15 @@ def prepare_data(
             progress.begin(done)
         progress.of(done, total)
 
+    if data_root.exists() and not data_root.is_dir():
+        raise FplError("not a folder", where=f"--data-root {data_root}", hint="name the folder that holds data sets")
     with interruptible("the same command continues", progress), open_archives(archives or [], read) as opened:
-        done = prepare(spec, root, plan_jobs(spec, root, opened), show)
+        jobs = plan_jobs(spec, root, opened)
+        done = prepare(spec, root, jobs, show)
+        used = Counter(job.source.archive.path for job in jobs)
     progress.note()
-    print(f"{done.written} files written to {root}, {done.kept} were there and the same", flush=True)
+    for archive in opened:
+        print(f"from {archive.path}: {used[archive.path]} files")
+    others = f", {done.replaced} of them in place of others" if done.replaced else ""
+    print(f"{done.written} files written to {root}{others}, {done.kept} were there and the same", flush=True)
     _print_check(spec, root, fast, workers)

@@ -59,8 +59,7 @@ def rehearse(
     from fpl.sweep.rehearsal.rows import DONE, write
     from fpl.sweep.rehearsal.whole import Rehearsal, load_cells
 
-    if lists is not None and not lists.is_dir():
-        raise FplError("no such folder", where=f"--lists {lists}", hint="name the folder that the public lists are in")
+    _check_folders(lists, weights, data_root, [out, publish])
     cells = [name for name in names or [] if "=" not in name]
     overrides = [name for name in names or [] if "=" in name]
     campaign, has = load_cells(experiments, scale, cells, overrides), capacity()
@@ -87,6 +86,28 @@ def rehearse(
         write_changed(folder / "rehearsal.txt", text.encode())
     if any(row.state != DONE for row in found):
         raise typer.Exit(1)
+
+
+def _check_folders(lists: Path | None, weights: Path | None, data_root: Path, results: Sequence[Path | None]) -> None:
+    """What was named on purpose is there: else it would be drawn and made up without a word."""
+    from fpl.data.spec import get_spec
+    from fpl.data.splits.published import ORDERS
+    from fpl.sweep.rehearsal.names import find_names
+
+    for option, folder, else_ in (
+        ("--lists", lists, "names are made up"),
+        ("--weights", weights, "random weights are made"),
+        ("--data-root", None if data_root == DATA else data_root, "data sets are drawn"),
+    ):
+        if folder is not None and not folder.is_dir():
+            raise FplError("no such folder", where=f"{option} {folder}", hint=f"without the option {else_}")
+    if lists is not None and not any(find_names(get_spec(name), [lists]) for name in ORDERS):
+        sets = " or ".join(sorted(ORDERS))
+        hint = f"expected are text files with the training list, or a split's two lists, of {sets}"
+        raise FplError("no published list is in it", where=f"--lists {lists}", hint=hint)
+    for folder in results:
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise FplError("not a folder", where=str(folder), hint="--out and --publish name folders, new or there")
 
 
 def report(found: Sequence[Row]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from fpl.data.names import is_utf8, normal
 from fpl.data.parallel import run_parallel
 from fpl.data.read import orientation_ignored
 from fpl.data.spec import DatasetSpec
+from fpl.data.splits.published import ORDERS, is_published_order
 from fpl.errors import FplError
 from fpl.files import visible
 
@@ -53,6 +54,7 @@ def check_dataset(
     ids = {part: _list_ids(spec, root, part, findings) for part in PARTS}
     pairs = {part: _find_pairs(spec, root, part, ids[part], findings) for part in PARTS}
     _check_counts(spec, root, ids, findings)
+    _check_published(spec, ids["train"], findings)
     _check_overlap(ids, findings)
     _check_unlisted(spec, root, ids, pairs, findings)
 
@@ -145,6 +147,15 @@ def _check_counts(spec: DatasetSpec, root: Path, ids: dict[str, list[str]], find
             findings.append(Finding("fault", "train", "count", "train", what, missing if count < wanted else many))
 
 
+def _check_published(spec: DatasetSpec, ids: Sequence[str], findings: list[Finding]) -> None:
+    """Whether the training ids are the published ones; Cityscapes' list is not sorted, so that its ids do not tell."""
+    expected = spec.counts is not None and len(ids) == spec.counts["train"]
+    if expected and spec.name in ORDERS and not spec.layout.city_ids and not is_published_order(spec.name, ids):
+        what = f"these {len(ids)} training ids are not those of the published list"
+        remedy = "no published split can be made of them: is the copy of another year or release?"
+        findings.append(Finding("warning", "train", "not published", "train", what, remedy))
+
+
 def _check_overlap(ids: dict[str, list[str]], findings: list[Finding]) -> None:
     validation = set(ids["val"])
     if both := [image_id for image_id in ids["train"] if image_id in validation]:
@@ -213,9 +224,10 @@ def _check_copies(root: Path, pairs: Sequence[Pair], decoded: Sequence[Decoded],
         if other is not pair:
             what = f"the same file as {relative(other.image, root)}"
             file = relative(pair.image, root)
-            findings.append(
-                Finding("warning", pair.part, "copies", file, what, "two ids show one image: is one wrong?")
-            )
+            remedy = "two ids show one image: is one wrong?"
+            if other.part != pair.part:
+                remedy = "an image of the validation is trained on, under another id: its scores mean nothing"
+            findings.append(Finding("warning", pair.part, "copies", file, what, remedy))
 
 
 def _check_turned(pairs: Sequence[Pair], decoded: Sequence[Decoded], findings: list[Finding]) -> None:

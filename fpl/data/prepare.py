@@ -29,10 +29,12 @@ class Prepared:
     Attributes:
         written: Files that were not there, or were others.
         kept: Files that were there and the same.
+        replaced: Of those written, files that were there and others.
     """
 
     written: int
     kept: int
+    replaced: int = 0
 
 
 def place_of(spec: DatasetSpec, data_root: Path) -> Path:
@@ -69,7 +71,7 @@ def prepare(
     """
     if not jobs:
         return Prepared(0, 0)
-    written = kept = 0
+    written = kept = replaced = 0
     try:
         check_jobs(root, jobs)
         with locked(root / _LOCK):
@@ -78,8 +80,10 @@ def prepare(
             totals = Counter(map(_unit, jobs))
             done: Counter[str] = Counter()
             for job in jobs:
+                there = sum(target.is_file() for target in job.targets)
                 count = _do(job, spec)
                 written, kept = written + count, kept + len(job.targets) - count
+                replaced += max(0, there - (len(job.targets) - count))
                 done[_unit(job)] += 1
                 if progress is not None:
                     progress(_unit(job), done[_unit(job)], totals[_unit(job)])
@@ -88,7 +92,7 @@ def prepare(
         raise FplError(f"another process prepares {spec.name}", where=str(root), hint="wait for its end") from None
     except OSError as error:
         raise file_error(error) from error
-    return Prepared(written, kept)
+    return Prepared(written, kept, replaced)
 
 
 def check_jobs(root: Path, jobs: Sequence[Job]) -> None:

@@ -13,6 +13,8 @@ from fpl.data.lists import enumerate_briefly, parse_ids
 from fpl.data.spec import SPECS, DatasetSpec
 from fpl.errors import FplError
 
+# What archives are called, for a hint: they are known by what is in them.
+_PACKED = (".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")
 _ANNOTATION = re.compile(r"(?:.*/)?cls/(?P<id>[^/\0]+)\.mat")
 
 
@@ -200,6 +202,10 @@ def _add(files: dict[str, Found], key: str, found: Found) -> None:
 
 
 def _nothing(spec: DatasetSpec, archive: Archive) -> FplError:
+    packed = [member.name for member in archive.members if member.name.lower().endswith(_PACKED)]
+    if archive.path.is_dir() and packed:
+        what = f"a folder of archives: {enumerate_briefly(packed, 3)}"
+        raise FplError(what, where=str(archive.path), hint="give these instead: nothing is unpacked by hand")
     named = enumerate_briefly((member.name for member in archive.members), 3) or "no file at all"
     fits = [each.name for each in SPECS.values() if not each.drawn and any(_files_of(each.layout, archive, 0))]
     guess = f"; it looks like {' or '.join(fits)}" if fits else ""

@@ -229,7 +229,7 @@ SPECS: dict[str, DatasetSpec] = {
 
 def unknown_name(kind: str, name: str, known: Mapping[str, object]) -> FplError:
     """The error for a name that is not in `known`: says the nearest one and lists all."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
     guess = f"did you mean '{near[0]}'? " if near else ""
     return FplError(f"unknown {kind} '{name}'", hint=f"{guess}allowed: {', '.join(sorted(known))}")
 

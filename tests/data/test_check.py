@@ -18,6 +18,7 @@ from fpl.data.check import check_dataset
 from fpl.data.check_files import Finding, Pair, decode_pair
 from fpl.data.check_report import CheckReport, report_text
 from fpl.data.spec import get_spec
+from fpl.data.splits import published
 from tests.data.conftest import save, write_camvid
 
 CAMVID, CITY = get_spec("camvid"), get_spec("synthetic_city")
@@ -123,6 +124,24 @@ def test_what_else_is_seen(tree: Path, spoil: Callable[[Path], object], level: s
     spoil(tree)
     told = whats(check_dataset(SMALL, tree, workers=1), level)
     assert all(text in told for text in expected), told
+
+
+@pytest.mark.parametrize(
+    ("part", "other", "remedy"),
+    [("train", "t002", "two ids show one image"), ("val", "v1", "an image of the validation is trained on")],
+)
+def test_one_image_under_two_names(tree: Path, part: str, other: str, remedy: str) -> None:
+    shutil.copy(tree / "train" / "t001.png", tree / part / f"{other}.png")
+    (found,) = check_dataset(SMALL, tree, workers=1).of_level("warning")
+    assert found.what == "the same file as train/t001.png" and found.remedy.startswith(remedy)
+
+
+def test_training_ids_that_are_not_the_published_ones(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(published.ORDERS, "camvid", published.digest_ids(published.cps_lines("camvid", TRAIN)))
+    assert not check_dataset(SMALL, tree, workers=1).findings
+    monkeypatch.setitem(published.ORDERS, "camvid", published.digest_ids(published.cps_lines("camvid", TRAIN[::-1])))
+    (found,) = check_dataset(SMALL, tree, workers=1).of_level("warning")
+    assert "these 12 training ids are not those of the published list" in found.what
 
 
 def test_classes_never_seen_ignore_and_binary_masks(tree: Path) -> None:

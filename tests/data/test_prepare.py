@@ -142,7 +142,7 @@ def test_what_is_in_place_counts_and_what_is_damaged_is_made_again(tmp_path: Pat
     (labels / f"{EXTRA[1]}.png").write_bytes(encoded(sbd_label(EXTRA[1])))
     (labels / f"{CLEAN[0]}.png").write_bytes(encoded(np.zeros((12, 16))))
     (root / "JPEGImages" / f"{VAL[0]}.jpg").unlink()
-    assert run("voc", archives, tmp_path / "data") == Prepared(3, 15)
+    assert run("voc", archives, tmp_path / "data") == Prepared(3, 15, replaced=2)
     assert tree(root) == good | {f"SegmentationClassAug/{EXTRA[1]}.png": encoded(sbd_label(EXTRA[1]))}
     # Nothing is needed any more.
     assert run("voc", [], tmp_path / "data") == Prepared(0, 8)
@@ -192,6 +192,32 @@ def test_archives_of_something_else_are_named(tmp_path: Path) -> None:
         run("voc", [write_tar(tmp_path / "empty.tar", {})], tmp_path / "data")
     with pytest.raises(FplError, match="synthetic_city does not come in archives"):
         run("synthetic_city", [archive], tmp_path / "data")
+
+
+def test_a_folder_of_archives_is_not_one_of_files(tmp_path: Path) -> None:
+    folder = tmp_path / "downloads"
+    folder.mkdir()
+    voc(folder)
+    result = command("voc", folder, "--data-root", tmp_path / "data")
+    assert isinstance(result.exception, FplError) and "a folder of archives: " in str(result.exception)
+    assert "give these instead" in str(result.exception)
+
+
+def test_which_labels_were_taken_is_said(tmp_path: Path) -> None:
+    """SBD's annotations win over SegmentationClassAug; files that replace others are counted."""
+    for name in ("sbd", "zip"):
+        (tmp_path / name).mkdir()
+    sbd, own = voc(tmp_path / "sbd")
+    _, augmented, _ = voc_with_zip(tmp_path / "zip")
+    place = ["--data-root", tmp_path / "data"]
+    first = command("voc", own, augmented, *place)
+    assert first.exit_code == 0 and f"from {augmented}: {len(EXTRA)} files" in first.output
+    both = command("voc", own, augmented, sbd, *place)
+    assert f"from {augmented}: 0 files" in both.output and f"from {sbd}: {len(EXTRA)} files" in both.output
+    labels = tmp_path / "data" / "VOCdevkit" / "VOC2012" / "SegmentationClassAug"
+    (labels / f"{EXTRA[0]}.png").write_bytes(encoded(np.zeros((12, 16))))
+    again = command("voc", own, sbd, *place)
+    assert "1 files written" in again.output and ", 1 of them in place of others, " in again.output
 
 
 def test_two_copies_that_differ_are_refused(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def training_list(spec: DatasetSpec, root: Path, splits_root: Path | None = None
         f"the {len(ids)} training images are not those of the published list: digest {digest} instead of "
         f"{ORDERS[spec.name]}",
         where=str(root),
-        hint="remove a wrong ImageSets/Segmentation/train_aug.txt, or make SegmentationClassAug again",
+        hint="is the copy of another year or release? Remove ImageSets/Segmentation/train_aug.txt if there is one, and "
+        "let `fpl data prepare` make SegmentationClassAug again",
     )
 
 

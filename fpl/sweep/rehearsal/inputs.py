@@ -133,7 +133,7 @@ def _weights(model: ModelConfig, own: Places, user: Places, say: Say) -> tuple[P
             find_pretrained(model, folder, download=False)
             return folder, "real"
     if not names:
-        return user.weights_dir, "real"  # of other backbones the run says what it lacks
+        return user.weights_dir, "as the run finds them"  # of other backbones the run says what it lacks
     assert own.weights_dir is not None
     make_weights(own.weights_dir, model, say)
     return own.weights_dir, "made"

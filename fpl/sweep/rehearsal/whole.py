@@ -163,6 +163,10 @@ def load_cells(experiments: Path, scale: str, cells: Sequence[str], overrides: S
     """
     campaign = load_campaign(experiments, scale, cells, 1, "paper", overrides)
     if cells:
+        if not any(cell.configs for cell in campaign.all_cells):
+            reasons = sorted({cell.why_not for cell in campaign.all_cells})
+            hint = "`fpl plan` with the same names counts what is run, `fpl show TABLE.ROW.COLUMN` says why one is not"
+            raise FplError(f"no run to rehearse: {', '.join(reasons)}", where=", ".join(cells), hint=hint)
         return campaign
     chosen = campaign.scale.shown.get(CHOICE, [])
     if not (isinstance(chosen, list) and chosen and all(isinstance(name, str) for name in chosen)):

@@ -186,3 +186,28 @@ def test_a_scale_without_a_choice_asks_for_cells() -> None:
         load_cells(experiments_folder(), "mini", [], [])
     told = CliRunner().invoke(app, ["rehearse", "table1.cps.r7"])
     assert isinstance(told.exception, FplError) and "fits no cell" in told.exception.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["table1.u2pl.r50_1_8", "--scale", "mini"], "no run to rehearse: "),
+        (["--weights", "nowhere"], "--weights nowhere: no such folder"),
+        (["--data-root", "nowhere"], "--data-root nowhere: no such folder"),
+        (["--lists", "nowhere"], "--lists nowhere: no such folder"),
+        (["--lists", "there"], "--lists there: no published list is in it"),
+        (["--out", "file"], "file: not a folder"),
+        (["--publish", "file"], "file: not a folder"),
+    ],
+)
+def test_what_is_named_and_not_there_is_refused_before_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "notes.txt").write_text("no list\n")
+    words = ["rehearse", *arguments, "--experiments", str(experiments_folder().resolve())]
+    told = CliRunner().invoke(app, words)
+    assert isinstance(told.exception, FplError) and said in told.exception.message
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "there"]
