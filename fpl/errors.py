@@ -27,6 +27,10 @@ _MEMORY = (
     "take a smaller data.crop, smaller batches or fewer processes (--loader-workers, --concurrency), or a machine with "
     "more; the same command then continues",
 )
+_THREADS = (
+    "no thread could be started",
+    "free memory, or raise the limit of processes (ulimit -u); the same command then continues",
+)
 # What torch says when the CPU's memory is at an end; its own class it has for GPUs alone.
 _TORCH_MEMORY = ("DefaultCPUAllocator", "can't allocate memory", "not enough memory")
 
@@ -87,6 +91,9 @@ def shortage(error: BaseException, path: Path | None = None) -> ShortageError | 
         return error
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or _torch_memory(error):
         what, hint = _MEMORY
+        return ShortageError(what, where=str(path or ""), hint=hint)
+    if type(error) is RuntimeError and "can't start new thread" in str(error):
+        what, hint = _THREADS
         return ShortageError(what, where=str(path or ""), hint=hint)
     if not isinstance(error, OSError) or error.errno not in _WORDS:
         return None

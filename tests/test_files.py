@@ -153,6 +153,11 @@ def test_a_lock_that_is_held_is_no_want_of_locks(tmp_path: Path) -> None:
         pass
 
 
+def test_a_thread_that_cannot_start_is_want_of_something() -> None:
+    lack = shortage(RuntimeError("can't start new thread"))
+    assert lack is not None and lack.what == "no thread could be started" and "ulimit -u" in lack.hint
+
+
 @pytest.mark.parametrize(
     "error",
     [

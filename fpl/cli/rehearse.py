@@ -135,9 +135,8 @@ def _measured(row: Row) -> dict[str, str]:
     """A row of the first table."""
     crop = f"{row.crop_width}x{row.crop_height}" + ("" if row.whole else " (half)")
     at = f" on {row.processes} workers" if row.processes > 1 else ""
-    precision = "" if row.precision == "float32" else f", {row.precision}"
     return {
-        "run": f"{row.cell}{precision}{at}",
+        "run": f"{_name(row)}{at}",
         "network": row.backbone,
         "images": f"{row.labeled} + {row.unlabeled}",
         "crop": crop,
@@ -152,6 +151,10 @@ def _measured(row: Row) -> dict[str, str]:
     }
 
 
+def _name(row: Row) -> str:
+    return row.cell if row.precision == "float32" else f"{row.cell}, {row.precision}"
+
+
 def _number(value: float) -> str:
     return "-" if not value else f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
@@ -161,7 +164,7 @@ def _memory(row: Row, on_gpu: bool) -> dict[str, str]:
     sizes = {f"{workers} GPU{'s' * (workers > 1)}": row.peak_at(workers) or 0.0 for workers in WORKERS}
     here = {"h on such": "-" if row.hours is None else f"{row.hours:.0f}"} if on_gpu else {}
     return {
-        "run": row.cell,
+        "run": _name(row),
         "batch": f"{row.paper_labeled} + {row.paper_unlabeled}",
         "steps": f"{row.paper_steps:,}",
         **{name: f"{size / 1e9:.1f}" for name, size in sizes.items()},

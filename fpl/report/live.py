@@ -40,8 +40,13 @@ class LiveReport:
         """A run has ended, or the first is about to begin."""
         if self.clock() < self._next or (self._thread is not None and self._thread.is_alive()):
             return
-        self._thread = threading.Thread(target=self._work, name="report")
-        self._thread.start()
+        thread = threading.Thread(target=self._work, name="report")
+        try:
+            thread.start()
+        except RuntimeError as error:  # there is no memory for it: the runs need it more
+            self.problem = error
+        else:
+            self._thread = thread
 
     def join(self) -> None:
         """Wait for the report that is being written, if one is."""

@@ -66,3 +66,13 @@ def test_a_report_that_fails_is_told_and_ends_nothing() -> None:
         live.ended()
     with pytest.raises(OSError, match="disk full"):
         raise live.problem or AssertionError("kept nothing")
+
+
+def test_without_memory_for_a_thread_the_runs_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched, LiveReport(lambda: None) as live:
+        patched.setattr(threading.Thread, "start", start)
+        live.ended()
+    assert str(live.problem) == "can't start new thread"
