@@ -2,12 +2,13 @@
 # Makes everything under results/ anew, from one commit. `make evidence` calls it; stopped, it continues.
 #
 #   benchmarks/evidence.sh [PART...]     mini, mini_frameworks, mini_thresholds, camvid, camvid_length, camvid_frameworks,
-#                                        benchmarks (all, in this order)
+#                                        rehearsal, benchmarks (all, in this order)
 #
 # Runs and what they give are collected in runs/evidence/COMMIT; when all parts are complete they go to results/ and take
 # the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 25 minutes,
-# mini_frameworks 10, mini_thresholds 5, camvid five hours, camvid_length two, camvid_frameworks three (CamVid must be in $DATA/camvid),
-# benchmarks 60, and 100 where the CPU only emulates bf16. Benchmarks measure time: leave the machine alone meanwhile.
+# mini_frameworks 10, mini_thresholds 5, camvid five hours, camvid_length two, camvid_frameworks three (CamVid must be in
+# $DATA/camvid), rehearsal two and 22 GB of free memory (LISTS: a folder of public split lists), benchmarks 60 minutes, and
+# 100 where the CPU only emulates bf16. Benchmarks and rehearsal measure time: leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
@@ -97,6 +98,15 @@ on_camvid() { # PART ARGUMENTS...
     fpl figures --scale camvid --results "$made/$part"
 }
 
+# What lacks memory in float32 is tried in bf16, and its rows take the others' places.
+rehearsal() {
+    local asked=(--out "$work/rehearsal" --publish "$made/rehearsal" --data-root "$DATA")
+    [ -z "${LISTS:-}" ] || asked+=(--lists "$LISTS")
+    fpl rehearse "${asked[@]}" ||
+        fpl rehearse table1.{cps,cps_cutmix,fpl_cps_cutmix,ael,fpl_ael}.r101_1_8 \
+            train.precision=bf16 --no-ray "${asked[@]}"
+}
+
 benchmarks() {
     csv loss benchmarks/loss.py time
     csv loss_memory benchmarks/loss.py memory
@@ -108,7 +118,7 @@ benchmarks() {
     csv search benchmarks/search.py --out "$work/benchmark_search"
 }
 
-parts=${*:-mini mini_frameworks mini_thresholds camvid camvid_length camvid_frameworks benchmarks}
+parts=${*:-mini mini_frameworks mini_thresholds camvid camvid_length camvid_frameworks rehearsal benchmarks}
 for part in $parts; do
     "$part"
 done

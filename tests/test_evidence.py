@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fpl.cli.rehearse import report
 from fpl.config.figure import load_figures
 from fpl.config.identity import ARITHMETIC
 from fpl.report.claims.check_claims import scale_note, write_claims
@@ -17,6 +18,8 @@ from fpl.report.figures.export import FOLDER, numbers, prepare
 from fpl.report.page import write_tables
 from fpl.report.tables.shown import load_shown
 from fpl.store.read import Results, load_results
+from fpl.sweep.rehearsal.rows import DONE, read
+from fpl.sweep.rehearsal.whole import load_cells
 
 ROOT = Path(__file__).parents[1]
 RESULTS, EXPERIMENTS = ROOT / "results", ROOT / "experiments"
@@ -117,6 +120,17 @@ def test_pages_of_searches_are_those_of_the_trials(results: Results) -> None:
         recorded = results.search(name)
         assert len(trials) == len(recorded)
         assert list(trials["score"].dropna()) == pytest.approx(list(recorded["score"].dropna()), rel=1e-9)
+
+
+def test_the_rehearsal_says_what_its_rows_do() -> None:
+    folder = RESULTS / "rehearsal"
+    rows = read(folder)
+    assert (folder / "rehearsal.txt").read_text() == "\n".join(report(rows)) + "\n"
+    assert len({row.commit for row in rows}) == 1 and "+" not in rows[0].commit
+    cells = {cell.name for cell in load_cells(EXPERIMENTS, "paper", [], []).all_cells if cell.configs}
+    assert {row.cell for row in rows} == cells and [row.state for row in rows] == [DONE] * len(rows)
+    for path in folder.iterdir():
+        assert not re.search(rb"(?<![\w.<])/(?:work|home|root|tmp|Users|mnt)/", path.read_bytes()), path
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
