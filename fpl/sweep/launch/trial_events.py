@@ -123,6 +123,9 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         if self.over is not None and self.over.is_set():
             raise KeyboardInterrupt
         silent = time.monotonic() - self._news
+        # Tune looks around ten times a second: nothing is counted that is not said.
+        if silent < max(2 * self._told, min(BUSY_SILENCE, IDLE_SILENCE)):
+            return
         inline = self.execution.launcher == "inline"
         at_work = sum(trial.status == "RUNNING" and (inline or trial.trial_id in self._groups) for trial in trials)
         if silent < max(2 * self._told, BUSY_SILENCE if at_work else IDLE_SILENCE):

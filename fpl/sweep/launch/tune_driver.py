@@ -40,6 +40,8 @@ TRIALS: dict[str, type[JobTrial]] = {"inline": InlineTrial, "gang": GangTrial, "
 SETTINGS = {
     # Per-trial files of Tune repeat what the store holds.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    # The store is what a campaign is continued from; Tune would write the state of all its trials every ten seconds.
+    "TUNE_GLOBAL_CHECKPOINT_S": "inf",
     # Not every result of a trial brings a metric.
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     # Ctrl-C is for the caller, who says how to continue. Tune's own handler would wait for every run's next report.
