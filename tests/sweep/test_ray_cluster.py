@@ -18,7 +18,7 @@ from fpl.errors import FplError
 from fpl.store.read import Results
 from fpl.sweep.cluster import Cluster, Node, _await, absolute, runs_at_once, to_come
 from fpl.sweep.execution import Execution
-from fpl.sweep.job import JobResult
+from fpl.sweep.job import Job, JobResult
 from fpl.sweep.launch import tune_driver
 from fpl.sweep.launch.mailbox import Ended, Entered, Mailbox, Report
 from fpl.sweep.nodes import NodeView, differences, look_around
@@ -317,9 +317,9 @@ def test_a_withdrawn_job_stops_and_is_not_handed_out_again(when: str) -> None:
     assert Ended({"run_id": "run", "status": "stopped", "reason": ""}) in events
 
 
-def trial(index: int, error: Path | None = None, status: str = "ERROR") -> SimpleNamespace:
+def trial(job: Job, error: Path | None = None, status: str = "ERROR") -> SimpleNamespace:
     return SimpleNamespace(
-        trial_id=f"t{index}", status=status, config={"index": index}, pickled_error_file=error and str(error)
+        trial_id=f"t-{job.run_id}", status=status, config={"jobs": [job]}, pickled_error_file=error and str(error)
     )
 
 
@@ -333,9 +333,8 @@ def test_a_run_whose_process_dies_too_often_is_recorded_and_one_that_may_go_on_i
     jobs = [job_of(config, places, seed=seed) for seed in range(2)]
     watcher = Recorder()
     events = TrialEvents(Execution(max_failures=2), Cluster(shared=False), watcher, places)
-    events.jobs = jobs
     (tmp_path / "error.pkl").write_bytes(pickle.dumps(ActorDiedError()))
-    doomed, unlucky = trial(0, tmp_path / "error.pkl"), trial(1)
+    doomed, unlucky = trial(jobs[0], tmp_path / "error.pkl"), trial(jobs[1])
     for each in (doomed, unlucky):
         events.on_trial_start(0, [each], each)
     for _ in range(2):
@@ -348,6 +347,27 @@ def test_a_run_whose_process_dies_too_often_is_recorded_and_one_that_may_go_on_i
     assert watcher.ends == [JobResult(jobs[0].run_id, "failed", reason)]
     (failure,) = Results(places.out).failures.to_dict("records")
     assert (failure["run_id"], failure["reason"]) == (jobs[0].run_id, reason)
+
+
+@pytest.mark.parametrize("with_settings", [False, True])
+def test_a_trial_brings_its_own_job_and_no_other(config: RunConfig, places: Places, with_settings: bool) -> None:
+    """What Tune copies and pickles for a trial must not grow with the campaign."""
+    from ray import cloudpickle
+    from ray.tune.search import Searcher
+
+    from fpl.sweep.launch.job_list import JobList
+    from fpl.sweep.launch.trial import with_execution
+    from fpl.sweep.launch.tune_driver import TRIALS
+
+    jobs = [job_of(config, places, seed=seed) for seed in range(3)]
+    searcher = JobList(jobs, with_settings)
+    trials = [searcher.suggest(f"t{number}") for number in range(3)]
+    assert [trial["jobs"] for trial in trials] == [[job] for job in jobs]
+    assert [trial["name"] for trial in trials] == [job.run_id for job in jobs]
+    assert [trial.get("settings") for trial in trials] == [job.config if with_settings else None for job in jobs]
+    assert searcher.suggest("t3") == Searcher.FINISHED
+    kind = with_execution(TRIALS["inline"], Execution(), places.out)
+    assert kind.__name__ == "InlineTrial" and jobs[0].run_id.encode() not in cloudpickle.dumps(kind)
 
 
 class Uncounted(list[Any]):
@@ -367,8 +387,7 @@ def test_long_silence_is_noted_with_what_is_free(
     monkeypatch.setattr(Cluster, "nodes", [node(2)])
     watcher, job = Recorder(), job_of(config, places)
     events = driver.TrialEvents(Execution(cpus_per_worker=2), Cluster(shared=False), watcher, places)
-    events.jobs = [job]
-    known = trial(0, status=status)
+    known = trial(job, status=status)
     # Not counted where nothing is to be said: Tune asks ten times a second, of thousands of trials.
     events.on_step_end(0, Uncounted())
     for silent in (0.5, 1.01, 1.5, 2.0, 2.03, 4.0):  # told after the patience, and when it has become twice as long

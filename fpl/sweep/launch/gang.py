@@ -36,14 +36,14 @@ class GangTrial(JobTrial):
 
     warm = True
 
-    def setup(self, config: dict[str, Any], jobs: list[Job], execution: Execution, folder: Path) -> None:
+    def setup(self, config: dict[str, Any], execution: Execution, folder: Path) -> None:
         """Called by Tune in the trial's process; see `JobTrial`."""
         for name, value in RAY_TRAIN.items():
             os.environ.setdefault(name, value)
         self._group: Group | None = None
         self._placement_group = ""
         self._futile = 0
-        super().setup(config, jobs, execution, folder)
+        super().setup(config, execution, folder)
         threads = {"num_cpus": 0, "max_concurrency": 4 + 2 * execution.workers}
         self._mailbox = ray.remote(**threads)(Mailbox).remote(execution.attempts)
 

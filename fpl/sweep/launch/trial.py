@@ -28,22 +28,21 @@ class JobTrial(tune.Trainable):  # type: ignore[misc]
     group of workers, and `{"job"}` with a `JobResult` as plain values of each job that is over, `done` with the last.
     """
 
-    def setup(self, config: dict[str, Any], jobs: list[Job], execution: Execution, folder: Path) -> None:
+    def setup(self, config: dict[str, Any], execution: Execution, folder: Path) -> None:
         """Called by Tune in the trial's process.
 
         Args:
-            config: Holds `index`, or `jobs`.
-            jobs: What `index` counts.
+            config: Holds `jobs`.
             execution: How each of them is carried out.
             folder: For Ray's own files, seen by all nodes.
         """
-        self.jobs, self.execution, self.folder = jobs, execution, folder
+        self.execution, self.folder = execution, folder
         # Read when a GPU is first used; a later run of this process may want it.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self._take(config)
 
     def _take(self, config: dict[str, Any]) -> None:
-        self._ahead = deque(config["jobs"] if "jobs" in config else [self.jobs[config["index"]]])
+        self._ahead = deque(config["jobs"])
         # Repeated in every result: schedulers compare the newest values, and not every result brings some.
         self._last: dict[str, Any] = {}
         self._turn()
@@ -114,16 +113,16 @@ class JobTrial(tune.Trainable):  # type: ignore[misc]
         """Give everything back."""
 
 
-def with_jobs(kind: type[JobTrial], jobs: list[Job], execution: Execution, folder: Path) -> type[JobTrial]:
-    """A kind of trial that has what it carries out with it.
+def with_execution(kind: type[JobTrial], execution: Execution, folder: Path) -> type[JobTrial]:
+    """A kind of trial that knows how its jobs are carried out.
 
-    Not `tune.with_parameters`, which puts it into Ray's object store: a driver that owns objects there is ended by Ray
-    the moment the raylet dies, with exit code 1 and no word, before anybody can say that nothing is lost.
+    Not `tune.with_parameters`, which puts that into Ray's object store: a driver that owns objects there is ended by
+    Ray the moment the raylet dies, with exit code 1 and no word, before anybody can say that nothing is lost.
     """
 
-    class WithJobs(kind):  # type: ignore[misc, valid-type]
+    class WithExecution(kind):  # type: ignore[misc, valid-type]
         def setup(self, config: dict[str, Any]) -> None:
-            super().setup(config, jobs, execution, folder)
+            super().setup(config, execution, folder)
 
-    WithJobs.__name__ = kind.__name__  # where Ray names its processes
-    return WithJobs
+    WithExecution.__name__ = kind.__name__  # where Ray names its processes
+    return WithExecution

@@ -43,8 +43,6 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         self.places, self.over = places, over
         # Called when Tune has begun.
         self.under_way: Callable[[], None] = lambda: None
-        # What the trials of a grid count.
-        self.jobs: list[Job] = []
         self.begun: dict[str, Job] = {}
         self.results: dict[str, JobResult] = {}
         # Deaths of processes per run, and what is known about the last.
@@ -61,19 +59,15 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         """Grows as long as anything happens."""
         return len(self.results) + self.losses.total()
 
-    def _jobs(self, trial: Any) -> list[Job]:
-        config: dict[str, Any] = trial.config
-        return config["jobs"] if "jobs" in config else [self.jobs[config["index"]]]
-
     def _job(self, trial: Any) -> Job:
         """The job of a trial that is under way, or was the last."""
         self._news, self._told = time.monotonic(), 0.0
-        jobs = self._jobs(trial)
+        jobs: list[Job] = trial.config["jobs"]
         return next((job for job in jobs if job.run_id not in self.results), jobs[-1])
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial has a process, and goes through its jobs from the first."""
-        for job in self._jobs(trial):
+        for job in trial.config["jobs"]:
             self.begun[job.run_id] = job
             self.results.pop(job.run_id, None)
         self.watcher.started(self._job(trial).run_id)

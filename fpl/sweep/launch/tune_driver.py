@@ -30,8 +30,9 @@ from fpl.sweep.job import Job, JobResult, Watcher
 from fpl.sweep.launch.callbacks import make_callbacks
 from fpl.sweep.launch.gang import GangTrial
 from fpl.sweep.launch.inline import InlineTrial
+from fpl.sweep.launch.job_list import JobList
 from fpl.sweep.launch.train import TrainTrial
-from fpl.sweep.launch.trial import JobTrial, with_jobs
+from fpl.sweep.launch.trial import JobTrial, with_execution
 from fpl.sweep.launch.trial_events import TrialEvents
 from fpl.sweep.places import Places
 from fpl.sweep.session import environment
@@ -94,11 +95,7 @@ def run_on_ray(
         # A trial whose process dies between two jobs is given up by Tune before the second has begun.
         while left := [job for job in jobs if job.run_id not in events.results]:
             known = events.progress
-            events.jobs = left
-            space = {"index": tune.grid_search(list(range(len(left))))}
-            if execution.callbacks:
-                space["settings"] = tune.sample_from(lambda config, jobs=left: jobs[config["index"]].config)
-            _fit(events, folder, len(left), scheduler, {"param_space": space})
+            _fit(events, folder, len(left), scheduler, JobList(left, with_settings=bool(execution.callbacks)))
             events.give_up()
             if known == events.progress:
                 raise FplError(f"Ray Tune ended without {len(left)} of {len(jobs)} runs", where=str(folder))
@@ -208,8 +205,7 @@ def search_on_ray(
         again = True
         while again:
             known = events.progress
-            how = {"search_alg": searcher, "num_samples": MANY}
-            _fit(events, folder, MANY, scheduler, {}, how)
+            _fit(events, folder, MANY, scheduler, searcher)
             events.give_up()
             again = take_up() and events.progress > known
     _tidy(folder, events)
@@ -237,12 +233,11 @@ def _fit(
     folder: Path,
     count: int,
     scheduler: TrialScheduler | None,
-    space: Mapping[str, Any],
-    how: Mapping[str, Any] | None = None,
+    searcher: Searcher,
 ) -> None:
-    """Let Tune go through the jobs of a grid, or through what a searcher proposes."""
+    """Let Tune go through what a searcher proposes, a list of jobs or a search."""
     execution = dataclasses.replace(events.execution, left_out=events.cluster.left_out)
-    trial = with_jobs(TRIALS[execution.launcher], events.jobs, execution, folder / "groups")
+    trial = with_execution(TRIALS[execution.launcher], execution, folder / "groups")
     room = events.cluster.concurrency(execution)
     if execution.launcher == "inline":
         bundle: dict[str, float] = {"CPU": execution.cpus_per_worker, "GPU": execution.gpus_per_worker}
@@ -250,20 +245,19 @@ def _fit(
         # The workers hold the CPUs; a trial that held even a part of one could keep them from starting. It has to hold
         # something: a byte of memory.
         bundle = {"memory": 1}
-    # What others call a trial: what a searcher does, or its run.
-    names = [job.run_id for job in events.jobs]
     where = {"bundle_label_selector": [execution.nodes]} if execution.nodes else {}
     held = tune.PlacementGroupFactory([{name: number for name, number in bundle.items() if number}], **where)
     tuner = tune.Tuner(
         tune.with_resources(trial, held),
-        **space,
         tune_config=tune.TuneConfig(
-            **(how or {}),
+            search_alg=searcher,
+            num_samples=MANY,
             scheduler=scheduler or FIFOScheduler(),
             max_concurrent_trials=min(room, count, execution.concurrency or room),
             # A process that has used a GPU is not handed on: an error there may have broken it for good.
             reuse_actors=execution.launcher != "inline" or not execution.gpus_per_worker,
-            trial_name_creator=lambda trial: trial.config.get("name") or names[trial.config["index"]],
+            # What others call a trial.
+            trial_name_creator=lambda trial: str(trial.config["name"]),
             trial_dirname_creator=lambda trial: str(trial.trial_id),
         ),
         run_config=tune.RunConfig(
