@@ -102,9 +102,13 @@ on_camvid() { # PART ARGUMENTS...
 rehearsal() {
     local asked=(--out "$work/rehearsal" --publish "$made/rehearsal" --data-root "$DATA")
     [ -z "${LISTS:-}" ] || asked+=(--lists "$LISTS")
-    fpl rehearse "${asked[@]}" ||
-        fpl rehearse table1.{cps,cps_cutmix,fpl_cps_cutmix,ael,fpl_ael}.r101_1_8 \
-            train.precision=bf16 --no-ray "${asked[@]}"
+    local code=0
+    fpl rehearse "${asked[@]}" || code=$?
+    if [ $code -eq 1 ] && grep -q "^no memory: " "$work/rehearsal/rehearsal.txt"; then
+        fpl rehearse table1.{cps,cps_cutmix,fpl_cps_cutmix,ael,fpl_ael}.r101_1_8 train.precision=bf16 --no-ray "${asked[@]}"
+    elif [ $code -ne 0 ]; then
+        exit $code
+    fi
 }
 
 benchmarks() {

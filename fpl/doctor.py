@@ -102,13 +102,15 @@ def _data(places: Places) -> Iterator[str]:
             found = {part: len(spec.list_ids(root, part)) for part in ("train", "val")}
             expected = spec.expected_counts(root) or found
         except FplError as error:
-            again = "" if spec.drawn else "; if `fpl data prepare` was stopped, the same command continues"
+            stopped = "no folder of" in error.what and not spec.drawn
+            again = "; if `fpl data prepare` was stopped, the same command continues" if stopped else ""
             yield f"- {name}: {problem_text(error)}{again}"
             continue
         counts = ", ".join(f"{count} {part}" for part, count in found.items())
         if found != {part: expected[part] for part in found}:
             wanted = ", ".join(f"{expected[part]} {part}" for part in found)
-            yield f"- {name}: {counts} images in {root}, {wanted} are expected -> fpl data check {name} says what lacks"
+            remedy = f"fpl data check {name} --data-root {data_root} says what is missing"
+            yield f"- {name}: {counts} images in {root}, {wanted} are expected -> {remedy}"
             continue
         yield f"+ {name}: {counts} images in {root}"
         known = sorted(path.parent.relative_to(splits_root) for path in splits_root.glob(f"{name}/*/*/split.json"))

@@ -57,7 +57,7 @@ def test_a_set_that_is_not_whole_is_no_good_news(tmp_path: Path) -> None:
     write_camvid(root, ["t0", "t1"], ["v0"])
     said = {line.split(":")[0]: line for line in doctor._data(Places(tmp_path, tmp_path, tmp_path))}
     assert said["- camvid"].startswith("- camvid: 2 train, 1 val images in ")
-    assert "367 train, 101 val are expected -> fpl data check camvid" in said["- camvid"]
+    assert f"367 train, 101 val are expected -> fpl data check camvid --data-root {tmp_path} says" in said["- camvid"]
     shutil.rmtree(root / "val")
     said = {line.split(":")[0]: line for line in doctor._data(Places(tmp_path, tmp_path, tmp_path))}
     assert "no folder of val images" in said["- camvid"]

@@ -188,7 +188,7 @@ def prepare_data(
     with interruptible("the same command continues", progress), open_archives(archives or [], read) as opened:
         jobs = plan_jobs(spec, root, opened)
         done = prepare(spec, root, jobs, show)
-        used = Counter(job.source.archive.path for job in jobs)
+        used = Counter(job.source.archive.path for job in jobs for _ in job.targets)
     progress.note()
     for archive in opened:
         print(f"from {archive.path}: {used[archive.path]} files")

@@ -96,7 +96,7 @@ def _check_folders(lists: Path | None, weights: Path | None, data_root: Path, re
 
     for option, folder, else_ in (
         ("--lists", lists, "names are made up"),
-        ("--weights", weights, "random weights are made"),
+        ("--weights or FPL_WEIGHTS", weights, "random weights are made"),
         ("--data-root", None if data_root == DATA else data_root, "data sets are drawn"),
     ):
         if folder is not None and not folder.is_dir():

@@ -153,6 +153,9 @@ def _check_published(spec: DatasetSpec, ids: Sequence[str], findings: list[Findi
     if expected and spec.name in ORDERS and not spec.layout.city_ids and not is_published_order(spec.name, ids):
         what = f"these {len(ids)} training ids are not those of the published list"
         remedy = "no published split can be made of them: is the copy of another year or release?"
+        if is_published_order(spec.name, sorted(ids)):
+            what = f"the {len(ids)} training ids are those of the published list in another order"
+            remedy = "no published split can be made of them: remove ImageSets/Segmentation/train_aug.txt"
         findings.append(Finding("warning", "train", "not published", "train", what, remedy))
 
 

@@ -43,7 +43,7 @@ class LiveReport:
         thread = threading.Thread(target=self._work, name="report")
         try:
             thread.start()
-        except RuntimeError as error:  # there is no memory for it: the runs need it more
+        except RuntimeError as error:  # no memory, or too many processes: the runs need them more
             self.problem = error
         else:
             self._thread = thread

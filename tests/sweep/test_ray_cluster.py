@@ -370,6 +370,24 @@ def test_a_trial_brings_its_own_job_and_no_other(config: RunConfig, places: Plac
     assert kind.__name__ == "InlineTrial" and jobs[0].run_id.encode() not in cloudpickle.dumps(kind)
 
 
+def test_two_batches_of_one_launcher_have_a_class_of_their_own_each(
+    config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tune looks classes up by name, again for every process: one name would give one batch the other's execution."""
+    from fpl.sweep.launch import tune_driver as driver
+    from fpl.sweep.launch.trial_events import TrialEvents
+
+    names: list[str] = []
+    monkeypatch.setattr(driver.tune, "register_trainable", lambda name, trainable: names.append(name))
+    monkeypatch.setattr(driver.tune, "Tuner", lambda name, **settings: SimpleNamespace(fit=lambda: names.append(name)))
+    monkeypatch.setattr(Cluster, "nodes", [node(4)])
+    for workers in (2, 4):
+        execution = Execution(launcher="gang", workers=workers)
+        events = TrialEvents(execution, Cluster(shared=False), Recorder(), places)
+        driver._fit(events, places.out, 1, None, driver.JobList([job_of(config, places)]))
+    assert names[0] == names[1] != names[2] == names[3] and all(name.startswith("GangTrial-") for name in names)
+
+
 class Uncounted(list[Any]):
     def __iter__(self) -> Iterator[Any]:
         raise AssertionError

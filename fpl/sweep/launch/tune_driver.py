@@ -247,8 +247,11 @@ def _fit(
         bundle = {"memory": 1}
     where = {"bundle_label_selector": [execution.nodes]} if execution.nodes else {}
     held = tune.PlacementGroupFactory([{name: number for name, number in bundle.items() if number}], **where)
+    # Tune looks a class up by its name for every process; of two batches side by side each has its own.
+    name = f"{trial.__name__}-{secrets.token_hex(4)}"
+    tune.register_trainable(name, tune.with_resources(trial, held))
     tuner = tune.Tuner(
-        tune.with_resources(trial, held),
+        name,
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             num_samples=MANY,

@@ -27,7 +27,6 @@ _MEMORY_WORDS = (
     "could not create a memory",
     "Cannot allocate memory",
     "of memory needed on",
-    "no thread could be started",
 )
 
 

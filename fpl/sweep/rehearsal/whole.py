@@ -25,7 +25,7 @@ from fpl.sweep.rehearsal import rows as table
 from fpl.sweep.rehearsal.carry_out import Piece, rehearse
 from fpl.sweep.rehearsal.child import base_bytes
 from fpl.sweep.rehearsal.inputs import get_inputs
-from fpl.sweep.rehearsal.rows import DONE, Row
+from fpl.sweep.rehearsal.rows import DONE, NO_MEMORY, Row
 from fpl.sweep.rehearsal.shorten import STEPS, VALIDATED, halved, shares
 from fpl.text import duration, timestamp
 
@@ -98,8 +98,11 @@ class Rehearsal:
             clock.begin(piece.row)
             new = replace(rehearse(piece, clock.tell), measured_at=timestamp())
             clock.end(new)
-            found = [row for row in found if (row.cell, row.processes) != (new.cell, new.processes)] + [new]
-            table.write(self.out, found)
+            place = (new.cell, new.processes)
+            # One that was done in a smaller precision is not lost to the larger one, which there is no memory for.
+            if new.state != NO_MEMORY or all(row.state != DONE for row in found if (row.cell, row.processes) == place):
+                found = [row for row in found if (row.cell, row.processes) != place] + [new]
+                table.write(self.out, found)
         return found
 
     def _pieces(self, configs: dict[str, RunConfig], costs: Costs) -> list[Piece]:

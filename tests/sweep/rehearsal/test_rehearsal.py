@@ -149,6 +149,19 @@ def test_hours_are_those_of_the_gpus_that_were_rehearsed_on() -> None:
     assert replace(ROW, on_gpu=True, labeled=1, unlabeled=1).hours == pytest.approx(2.0)
 
 
+def test_what_was_done_is_not_lost_to_what_there_is_no_memory_for(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(state: str, threads: int) -> list[str]:
+        monkeypatch.setattr(whole, "rehearse", lambda piece, tell: replace(piece.row, state=state))
+        # Other threads are another key, as another precision is.
+        return [row.state for row in replace(rehearsal, threads=threads).carry_out()]
+
+    assert ends(DONE, 1) == [DONE] == ends(NO_MEMORY, 2)
+    assert [row.state for row in read(rehearsal.out)] == [DONE]
+    assert ends("failed", 2) == ["failed"] and ends(NO_MEMORY, 2) == [NO_MEMORY] and ends(DONE, 2) == [DONE]
+
+
 def test_another_precision_is_told_and_offered_where_memory_lacks() -> None:
     lacking = replace(ROW, state=NO_MEMORY, reason="not enough memory")
     told = "\n".join(report([lacking, replace(ROW, cell="table1.cps.r50_1_8", precision="bf16")]))
@@ -192,7 +205,7 @@ def test_a_scale_without_a_choice_asks_for_cells() -> None:
     ("arguments", "said"),
     [
         (["table1.u2pl.r50_1_8", "--scale", "mini"], "no run to rehearse: "),
-        (["--weights", "nowhere"], "--weights nowhere: no such folder"),
+        (["--weights", "nowhere"], "--weights or FPL_WEIGHTS nowhere: no such folder"),
         (["--data-root", "nowhere"], "--data-root nowhere: no such folder"),
         (["--lists", "nowhere"], "--lists nowhere: no such folder"),
         (["--lists", "there"], "--lists there: no published list is in it"),
