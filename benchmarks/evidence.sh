@@ -7,8 +7,8 @@
 # Runs and what they give are collected in runs/evidence/COMMIT; when all parts are complete they go to results/ and take
 # the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 25 minutes,
 # mini_frameworks 10, mini_thresholds 5, camvid five hours, camvid_length two, camvid_frameworks three (CamVid must be in
-# $DATA/camvid), rehearsal two and 22 GB of free memory (LISTS: a folder of public split lists), benchmarks 60 minutes, and
-# 100 where the CPU only emulates bf16. Benchmarks and rehearsal measure time: leave the machine alone meanwhile.
+# $DATA/camvid), rehearsal two and 22 GB of free memory (LISTS: a folder of public split lists), benchmarks 80 minutes, and
+# 120 where the CPU only emulates bf16. Benchmarks and rehearsal measure time: leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
@@ -119,6 +119,9 @@ benchmarks() {
     csv diagnostics benchmarks/diagnostics.py
     csv loader benchmarks/loader.py
     csv weights benchmarks/weights.py --data-root "$DATA"
+    csv proposals benchmarks/proposals.py
+    csv nodes benchmarks/nodes.py
+    csv chaos benchmarks/chaos.py --out "$work/benchmark_chaos"
     csv search benchmarks/search.py --out "$work/benchmark_search"
 }
 
