@@ -123,11 +123,12 @@ import importlib.util, torch
 from fpl.losses import assign, fuzzy_positive_loss
 for name in ("numpy", "pandas", "pyarrow", "pydantic", "ray", "optuna", "typer", "matplotlib", "PIL"):
     assert importlib.util.find_spec(name) is None, name
-student, teacher = torch.randn(2, 5, 8, 8, requires_grad=True), torch.randn(2, 5, 8, 8)
+# Five equal probabilities: the fifth brings the sum above 0.9, and K is one less.
+student, teacher = torch.randn(2, 5, 8, 8, requires_grad=True), torch.zeros(2, 5, 8, 8)
 fuzzy_positive_loss(student, teacher, threshold=0.9).backward()
 print(int(assign(teacher.softmax(1), threshold=0.9).min()))
 """
-    assert run(python, "-W", "ignore", "-c", code, cwd=tmp_path, FPL_LOSS="tensor").strip() == "1"
+    assert run(python, "-W", "ignore", "-c", code, cwd=tmp_path, FPL_LOSS="tensor").strip() == "4"
     # The commands say what they lack.
     called = subprocess.run([python, "-m", "fpl", "tables"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert called.returncode == 2 and "is not installed" in called.stderr and "Traceback" not in called.stderr
