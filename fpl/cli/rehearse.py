@@ -90,9 +90,8 @@ def rehearse(
 
 def _check_folders(lists: Path | None, weights: Path | None, data_root: Path, results: Sequence[Path | None]) -> None:
     """What was named on purpose is there: else it would be drawn and made up without a word."""
-    from fpl.data.spec import get_spec
     from fpl.data.splits.published import ORDERS
-    from fpl.sweep.rehearsal.names import find_names
+    from fpl.sweep.rehearsal.inputs import names_of
 
     for option, folder, else_ in (
         ("--lists", lists, "names are made up"),
@@ -101,7 +100,7 @@ def _check_folders(lists: Path | None, weights: Path | None, data_root: Path, re
     ):
         if folder is not None and not folder.is_dir():
             raise FplError("no such folder", where=f"{option} {folder}", hint=f"without the option {else_}")
-    if lists is not None and not any(find_names(get_spec(name), [lists]) for name in ORDERS):
+    if lists is not None and not any(names_of(name, (lists,)).published for name in ORDERS):
         sets = " or ".join(sorted(ORDERS))
         hint = f"expected are text files with the training list, or a split's two lists, of {sets}"
         raise FplError("no published list is in it", where=f"--lists {lists}", hint=hint)

@@ -83,7 +83,7 @@ def prepare(
                 there = sum(target.is_file() for target in job.targets)
                 count = _do(job, spec)
                 written, kept = written + count, kept + len(job.targets) - count
-                replaced += max(0, there - (len(job.targets) - count))
+                replaced += there - (len(job.targets) - count)
                 done[_unit(job)] += 1
                 if progress is not None:
                     progress(_unit(job), done[_unit(job)], totals[_unit(job)])

@@ -12,8 +12,6 @@ from fpl.config.figure import Figure
 from fpl.report.figures.quantities import QUANTITIES, Quantity, numbers, pooled
 from fpl.report.figures.series import Source
 from fpl.report.statistics import paired, sample_std
-from fpl.report.tables.entry import Entry
-from fpl.report.tables.grid import build_grid
 from fpl.store.lookup import Record
 
 # A curve has at most so many points: longer runs are averaged over equal parts of their training.
@@ -79,7 +77,7 @@ def scores(figure: Figure, source: Source) -> pd.DataFrame:
         FPL), `miou`, `std`, `seeds`, `gain` (mean over shared seeds) and `gain_std` in points, `paper`, `paper_gain`
         (as printed).
     """
-    entries = entries_of(source)
+    entries = source.entries
     rows = []
     for item in source.found:
         entry, cell = entries[item.cell.name], item.cell
@@ -107,14 +105,6 @@ def scores(figure: Figure, source: Source) -> pd.DataFrame:
     # The paper's numbers alone are no figure of ours.
     measured = frame["seeds"].sum() > 0
     return frame.astype({"seeds": int}) if measured else frame.head(0)
-
-
-def entries_of(source: Source) -> dict[str, Entry]:
-    """Name -> entry of every cell of the tables that the series are of."""
-    entries: dict[str, Entry] = {}
-    for table in dict.fromkeys(item.cell.experiment.name for item in source.found):
-        entries |= build_grid(source.campaign, table, source.lookup).every
-    return entries
 
 
 def lengths(figure: Figure, source: Source) -> pd.DataFrame:

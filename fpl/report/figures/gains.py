@@ -11,7 +11,6 @@ import pandas as pd
 from fpl.config.cells import Cell
 from fpl.config.figure import Figure
 from fpl.errors import FplError
-from fpl.report.figures.frames import entries_of
 from fpl.report.figures.quantities import numbers
 from fpl.report.figures.series import Found, Source
 from fpl.report.statistics import mean_interval
@@ -64,7 +63,7 @@ def differences(source: Source, over: str = OWN) -> list[tuple[Found, str, dict[
     Raises:
         FplError: A key that is no row or column of the table.
     """
-    entries = entries_of(source)
+    entries = source.entries
     found = []
     for item in source.found:
         name, other = _other(item.cell, over)

@@ -15,6 +15,8 @@ from fpl.config.cells import Cell
 from fpl.config.experiment import Experiment
 from fpl.config.figure import Figure, Series
 from fpl.errors import FplError
+from fpl.report.tables.entry import Entry
+from fpl.report.tables.grid import build_grid
 from fpl.store.lookup import Lookup, Record
 from fpl.store.read import Results
 
@@ -61,6 +63,13 @@ class Source:
     def records(self) -> list[Record]:
         """All finished runs behind the figure, each once."""
         return list({str(record["run_id"]): record for item in self.found for record in item.records}.values())
+
+    @cached_property
+    def entries(self) -> dict[str, Entry]:
+        """Name -> entry of every cell of the tables that the series are of."""
+        tables = dict.fromkeys(item.cell.experiment.name for item in self.found)
+        grids = (build_grid(self.campaign, table, self.lookup) for table in tables)
+        return {name: entry for grid in grids for name, entry in grid.every.items()}
 
     def fuzziness(self, record: Record) -> pd.DataFrame:
         """Rows of `Results.fuzziness` of one run."""

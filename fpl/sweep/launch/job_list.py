@@ -1,4 +1,4 @@
-"""Between Ray Tune and a list of jobs: each trial brings its own job along, and nothing of the others."""
+"""What Ray Tune asks for trials; of a list of jobs each trial brings its own job along, and nothing of the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,21 @@ from ray.tune.search import Searcher
 from fpl.sweep.job import Job
 
 
-class JobList(Searcher):  # type: ignore[misc]
+class Proposer(Searcher):  # type: ignore[misc]
+    """Proposes trials to Tune, and has no memory to lose: what there is to know stands in the store."""
+
+    def __init__(self) -> None:
+        super().__init__(metric="miou", mode="max")
+
+    def save(self, checkpoint_path: str) -> None:
+        """Tune asks for a file."""
+        Path(checkpoint_path).touch()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles it into a file that nobody reads
+
+
+class JobList(Proposer):
     """Hands Tune one job a trial, in their order.
 
     A grid would do the same, but Tune copies all of its values for each trial, and reads the class of the trials again
@@ -24,7 +38,7 @@ class JobList(Searcher):  # type: ignore[misc]
     """
 
     def __init__(self, jobs: Iterable[Job], with_settings: bool = False) -> None:
-        super().__init__(metric="miou", mode="max")
+        super().__init__()
         self._ahead, self._with_settings = deque(jobs), with_settings
 
     def suggest(self, trial_id: str) -> Any:
@@ -37,10 +51,3 @@ class JobList(Searcher):  # type: ignore[misc]
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Nothing: what became of a job `TrialEvents` knows."""
-
-    def save(self, checkpoint_path: str) -> None:
-        """Tune asks for a file; what there is to know stands in the store."""
-        Path(checkpoint_path).touch()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}  # Tune pickles it into a file that nobody reads

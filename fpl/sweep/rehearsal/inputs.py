@@ -78,15 +78,15 @@ def get_inputs(config: RunConfig, own: Places, user: Places, lists: Sequence[Pat
 
 
 def _tree(spec: DatasetSpec, own: Places, lists: Sequence[Path], say: Say) -> Names:
-    names = _names(spec.name, tuple(lists))
+    names = names_of(spec.name, tuple(lists))
     _notice(own.data_root)
     make_tree(spec, own.data_root / spec.folder, names, say)
     return names
 
 
 @functools.cache
-def _names(dataset: str, lists: tuple[Path, ...]) -> Names:
-    """Once for all runs: there are dozens of lists to read."""
+def names_of(dataset: str, lists: tuple[Path, ...]) -> Names:
+    """Names of a data set, from public lists or made up; once for all runs, as there are dozens of lists to read."""
     spec = get_spec(dataset)
     return find_names(spec, lists) or make_names(spec)
 

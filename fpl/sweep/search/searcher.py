@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ray.tune.search import Searcher
 
 from fpl.store.trials import TrialRow
+from fpl.sweep.launch.job_list import Proposer
 from fpl.sweep.search.trials import Book
 
 
-class StudySearch(Searcher):  # type: ignore[misc]
-    """Hands Tune what the book says is next: it has no memory to lose.
+class StudySearch(Proposer):
+    """Hands Tune what the book says is next.
 
     Args:
         book: Of the study.
@@ -21,7 +21,7 @@ class StudySearch(Searcher):  # type: ignore[misc]
     """
 
     def __init__(self, book: Book, on_end: Callable[[TrialRow], None]) -> None:
-        super().__init__(metric="miou", mode="max")
+        super().__init__()
         self.book, self.on_end = book, on_end
         self._numbers: dict[str, int] = {}
 
@@ -46,10 +46,3 @@ class StudySearch(Searcher):  # type: ignore[misc]
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """The trial has no process any more; what it reported `EarlyStopping` has taken into the book."""
         self.on_end(self.book.end(self._numbers.pop(trial_id)))
-
-    def save(self, checkpoint_path: str) -> None:
-        """Tune asks for a file; what there is to know stands in the store."""
-        Path(checkpoint_path).touch()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}  # Tune pickles it into a file that nobody reads
