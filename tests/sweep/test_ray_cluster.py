@@ -378,7 +378,13 @@ def test_two_batches_of_one_launcher_have_a_class_of_their_own_each(
     from fpl.sweep.launch.trial_events import TrialEvents
 
     names: list[str] = []
-    monkeypatch.setattr(driver.tune, "register_trainable", lambda name, trainable: names.append(name))
+
+    def register(name: str, trainable: object) -> None:
+        # Tune's registry bears one thread at a time.
+        assert driver._BEGINNING.locked()
+        names.append(name)
+
+    monkeypatch.setattr(driver.tune, "register_trainable", register)
     monkeypatch.setattr(driver.tune, "Tuner", lambda name, **settings: SimpleNamespace(fit=lambda: names.append(name)))
     monkeypatch.setattr(Cluster, "nodes", [node(4)])
     for workers in (2, 4):

@@ -249,31 +249,28 @@ def _fit(
     held = tune.PlacementGroupFactory([{name: number for name, number in bundle.items() if number}], **where)
     # Tune looks a class up by its name for every process; of two batches side by side each has its own.
     name = f"{trial.__name__}-{secrets.token_hex(4)}"
-    tune.register_trainable(name, tune.with_resources(trial, held))
-    tuner = tune.Tuner(
-        name,
-        tune_config=tune.TuneConfig(
-            search_alg=searcher,
-            num_samples=MANY,
-            scheduler=scheduler or FIFOScheduler(),
-            max_concurrent_trials=min(room, count, execution.concurrency or room),
-            # A process that has used a GPU is not handed on: an error there may have broken it for good.
-            reuse_actors=execution.launcher != "inline" or not execution.gpus_per_worker,
-            # What others call a trial.
-            trial_name_creator=lambda trial: str(trial.config["name"]),
-            trial_dirname_creator=lambda trial: str(trial.trial_id),
-        ),
-        run_config=tune.RunConfig(
-            name=f"tune-{time.time_ns()}",
-            storage_path=str(folder),
-            callbacks=[events, *make_callbacks(execution.callbacks)],
-            verbose=0,
-            failure_config=tune.FailureConfig(max_failures=execution.max_failures),
-            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-        ),
+    tune_config = tune.TuneConfig(
+        search_alg=searcher,
+        num_samples=MANY,
+        scheduler=scheduler or FIFOScheduler(),
+        max_concurrent_trials=min(room, count, execution.concurrency or room),
+        # A process that has used a GPU is not handed on: an error there may have broken it for good.
+        reuse_actors=execution.launcher != "inline" or not execution.gpus_per_worker,
+        # What others call a trial.
+        trial_name_creator=lambda trial: str(trial.config["name"]),
+        trial_dirname_creator=lambda trial: str(trial.trial_id),
+    )
+    run_config = tune.RunConfig(
+        name=f"tune-{time.time_ns()}",
+        storage_path=str(folder),
+        callbacks=[events, *make_callbacks(execution.callbacks)],
+        verbose=0,
+        failure_config=tune.FailureConfig(max_failures=execution.max_failures),
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
     )
     with _alone_at_first(events):
-        tuner.fit()
+        tune.register_trainable(name, tune.with_resources(trial, held))
+        tune.Tuner(name, tune_config=tune_config, run_config=run_config).fit()
 
 
 @contextlib.contextmanager
