@@ -132,6 +132,8 @@ def report(found: Sequence[Row]) -> Iterator[str]:
 
 def _measured(row: Row) -> dict[str, str]:
     """A row of the first table."""
+    from fpl.sweep.rehearsal.rows import DONE
+
     crop = f"{row.crop_width}x{row.crop_height}" + ("" if row.whole else " (half)")
     at = f" on {row.processes} workers" if row.processes > 1 else ""
     return {
@@ -141,7 +143,8 @@ def _measured(row: Row) -> dict[str, str]:
         "crop": crop,
         "s/step": _number(row.step_seconds),
         "planned": _number(row.planned_step_seconds),
-        "validation s": _number(row.validation_seconds),
+        # Measured in whole seconds.
+        "validation s": "<1" if row.state == DONE and not row.validation_seconds else _number(row.validation_seconds),
         "predict s": _number(row.predict_seconds),
         "memory": size_text(row.peak_bytes) if row.peak_bytes else "-",
         "checkpoint": size_text(row.checkpoint_bytes) if row.checkpoint_bytes else "-",
