@@ -102,8 +102,7 @@ def _data(places: Places) -> Iterator[str]:
             found = {part: len(spec.list_ids(root, part)) for part in ("train", "val")}
             expected = spec.expected_counts(root) or found
         except FplError as error:
-            stopped = "no folder of" in error.what and not spec.drawn
-            again = "; if `fpl data prepare` was stopped, the same command continues" if stopped else ""
+            again = "" if spec.drawn else "; if `fpl data prepare` was stopped, the same command continues"
             yield f"- {name}: {problem_text(error)}{again}"
             continue
         counts = ", ".join(f"{count} {part}" for part, count in found.items())

@@ -19,7 +19,7 @@ from fpl.data.names import is_utf8, normal
 from fpl.data.parallel import run_parallel
 from fpl.data.read import orientation_ignored
 from fpl.data.spec import DatasetSpec
-from fpl.data.splits.published import ORDERS, is_published_order
+from fpl.data.splits.published import unpublished
 from fpl.errors import FplError
 from fpl.files import visible
 
@@ -149,13 +149,10 @@ def _check_counts(spec: DatasetSpec, root: Path, ids: dict[str, list[str]], find
 
 def _check_published(spec: DatasetSpec, ids: Sequence[str], findings: list[Finding]) -> None:
     """Whether the training ids are the published ones; Cityscapes' list is not sorted, so that its ids do not tell."""
-    expected = spec.counts is not None and len(ids) == spec.counts["train"]
-    if expected and spec.name in ORDERS and not spec.layout.city_ids and not is_published_order(spec.name, ids):
-        what = f"these {len(ids)} training ids are not those of the published list"
-        remedy = "no published split can be made of them: is the copy of another year or release?"
-        if is_published_order(spec.name, sorted(ids)):
-            what = f"the {len(ids)} training ids are those of the published list in another order"
-            remedy = "no published split can be made of them: remove ImageSets/Segmentation/train_aug.txt"
+    if spec.counts is None or len(ids) != spec.counts["train"] or spec.layout.city_ids:
+        return
+    if fault := unpublished(spec.name, ids):
+        what, remedy = fault
         findings.append(Finding("warning", "train", "not published", "train", what, remedy))
 
 

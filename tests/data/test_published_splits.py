@@ -229,7 +229,7 @@ def test_training_list_of_voc_is_rebuilt_and_sorted(generated: Places) -> None:
     try:
         assert training_list(spec, root) == generated.voc
         listed.write_text("\n".join([*generated.voc[1:], "2099_000001"]))
-        with pytest.raises(FplError, match="10582 training images are not those of the published list"):
+        with pytest.raises(FplError, match="10582 training ids are not those of the published list"):
             training_list(spec, root)
     finally:
         listed.unlink()

@@ -9,7 +9,7 @@ from fpl.data.lists import enumerate_briefly, list_text, read_ids, read_record, 
 from fpl.data.spec import DatasetSpec
 from fpl.data.splits.families import Family, get_family, how_to_get, without
 from fpl.data.splits.faults import check_split, published_faults
-from fpl.data.splits.published import ORDERS, cps_lines, file_digest, is_published_order
+from fpl.data.splits.published import ORDERS, cps_lines, file_digest, is_published_order, unpublished
 from fpl.data.splits.split import Split, digest_ids
 from fpl.errors import FplError
 from fpl.files import write_atomic
@@ -104,9 +104,9 @@ def training_list(spec: DatasetSpec, root: Path, splits_root: Path | None = None
     if order is not None:
         _check_same(order, ids, root)
         return order
-    if counts is None or is_published_order(spec.name, ids):
+    fault = unpublished(spec.name, ids) if counts is not None else None
+    if fault is None:
         return ids
-    # Where the published list is sorted, so are the ids: then the images differ, not their order.
     if spec.name == "cityscapes":
         raise FplError(
             "the order of the training list is not known: the published one is not sorted, and every n-th line of "
@@ -114,14 +114,8 @@ def training_list(spec: DatasetSpec, root: Path, splits_root: Path | None = None
             where=str(root),
             hint=_ORDER_SOURCE.format(dataset=spec.name),
         )
-    digest = digest_ids(ids)
-    raise FplError(
-        f"the {len(ids)} training images are not those of the published list: digest {digest} instead of "
-        f"{ORDERS[spec.name]}",
-        where=str(root),
-        hint="is the copy of another year or release? Remove ImageSets/Segmentation/train_aug.txt if there is one, and "
-        "let `fpl data prepare` make SegmentationClassAug again",
-    )
+    what, remedy = fault
+    raise FplError(what, where=str(root), hint=remedy)
 
 
 def import_order(spec: DatasetSpec, file: Path, splits_root: Path) -> list[str]:

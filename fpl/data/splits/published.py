@@ -124,3 +124,18 @@ def digests_like(split: Split, published: Published) -> Published:
 def is_published_order(dataset: str, ids: Sequence[str]) -> bool:
     """Whether `ids` are the published training list in its order; True where none is published."""
     return dataset not in ORDERS or digest_ids(cps_lines(dataset, ids)) == ORDERS[dataset]
+
+
+def unpublished(dataset: str, ids: Sequence[str]) -> tuple[str, str] | None:
+    """What tells training ids from the published list of a data set, and what to do; None where nothing does."""
+    if is_published_order(dataset, ids):
+        return None
+    if is_published_order(dataset, sorted(ids)):
+        what = f"the {len(ids)} training ids are those of the published list in another order"
+        return what, "no published split can be made of them: remove ImageSets/Segmentation/train_aug.txt"
+    digest = digest_ids(cps_lines(dataset, ids))
+    what = f"the {len(ids)} training ids are not those of the published list"
+    return f"{what}: digest {digest} instead of {ORDERS[dataset]}", (
+        "no published split can be made of them: is the copy of another year or release? Remove ImageSets/Segmentation/"
+        "train_aug.txt if there is one, and let `fpl data prepare` make SegmentationClassAug again"
+    )
