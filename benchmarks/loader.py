@@ -33,7 +33,7 @@ from fpl.config.sections import DataConfig
 from fpl.data.augment import FOR_SAMPLE, Augmentation, Parameters, _window, normalise, seeded
 from fpl.data.build_cache import build_cache, plan_cache
 from fpl.data.cache import open_cache
-from fpl.data.read import Images
+from fpl.data.images import Images
 from fpl.data.spec import get_spec
 from fpl.files import write_atomic
 

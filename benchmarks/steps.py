@@ -22,7 +22,7 @@ import numpy as np
 from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.data.batches import BatchRequest, make_loader
-from fpl.data.read import Images
+from fpl.data.images import Images
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.synthetic import draw_city

@@ -8,19 +8,19 @@ contiguous slice of the slots, so that two workers together see exactly what one
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from fpl.config.schema import RunConfig
-from fpl.data.augment import FOR_ORDER, FOR_PASTE, FOR_SAMPLE, Augmentation, seeded
+from fpl.data.augment import FOR_PASTE, FOR_SAMPLE, Augmentation, seeded
 from fpl.data.batch import Batch, Draw, Labeled, nothing_to_paste, send, tensors
+from fpl.data.images import Images
 from fpl.data.lists import enumerate_briefly
-from fpl.data.read import Images
+from fpl.data.order import Order
+from fpl.data.request import BatchRequest, PasteRequest
 from fpl.data.spec import IGNORE
 from fpl.data.splits import Split
 from fpl.data.unlabeled import DRAW_STREAMS, LABELED_AGAIN, STREAMS, UnlabeledImages, read_truth
@@ -40,111 +40,8 @@ __all__ = [
 ]
 
 PASTE = STREAMS.index("paste")
-PAIRS = ("other", "same")
 LOADER_SECONDS = 60.0
 """So long may loader processes take to the next batch; one that died or hangs is never waited for longer."""
-
-
-@dataclass(frozen=True)
-class PasteRequest:
-    """Which labeled images a method pastes from; at most one per labeled slot.
-
-    Attributes:
-        probability: Chance of a slot to get one, 0..1.
-        scales: Smallest and largest factor of both sides; half of the draws lie below 1, half above ("balanced").
-        partner: "other" draws any labeled image, as the released AEL code does, so now and then the slot's own;
-            "same" always takes the slot's own, as FPL's released VOC code does.
-    """
-
-    probability: float
-    scales: tuple[float, float]
-    partner: str = "other"
-
-
-@dataclass(frozen=True)
-class BatchRequest:
-    """What a method wants of the loader in every step.
-
-    Attributes:
-        draws: Independent unlabeled images per slot of the batch, 0 to 4 (`Batch.unlabeled`).
-        pair: Draws after the first: "other" images, never the first's own if there are two, or the "same" images under
-            another augmentation, which is what the released CPS loaders deliver.
-        crop_scale: Both sides of the unlabeled crops, in sides of the labeled ones.
-        labeled_streams: Labeled images per slot, 1 or 2; the second walks through the list in an order of its own
-            (`Batch.more_labeled`).
-        paste: Labeled images to paste from (`Batch.partner`); None for none.
-
-    What one of them asks for does not depend on the others.
-    """
-
-    draws: int = 0
-    pair: str = "other"
-    crop_scale: float = 1.0
-    labeled_streams: int = 1
-    paste: PasteRequest | None = None
-
-    def unlabeled_crop(self, crop: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of the unlabeled crops beside labeled ones of this size."""
-        return round(crop[0] * self.crop_scale), round(crop[1] * self.crop_scale)
-
-    def check(self) -> None:
-        """Refuse what the loader does not have.
-
-        Raises:
-            FplError: Names the field.
-        """
-        if self.pair not in PAIRS:
-            raise FplError(f"pair = '{self.pair}'", hint=f"allowed: {', '.join(PAIRS)}")
-        if not 0 <= self.draws <= len(DRAW_STREAMS):
-            raise FplError(f"draws = {self.draws}", hint=f"0 to {len(DRAW_STREAMS)} are allowed")
-        if not 1 <= self.labeled_streams <= 1 + len(LABELED_AGAIN):
-            raise FplError(
-                f"labeled_streams = {self.labeled_streams}", hint=f"1 to {1 + len(LABELED_AGAIN)} are allowed"
-            )
-        if not 0.1 <= self.crop_scale <= 10:
-            raise FplError(f"crop_scale = {self.crop_scale}", hint="0.1 to 10 are allowed")
-        if self.paste is not None and self.paste.partner not in PAIRS:
-            raise FplError(f"partner = '{self.paste.partner}'", hint=f"allowed: {', '.join(PAIRS)}")
-
-
-class Order:
-    """Which of `count` images stands at a position of a stream: one permutation after the other.
-
-    Args:
-        seed: Seed of the run.
-        stream: Number of the stream.
-        count: Number of images, at least 1.
-        apart_from: Another order of the same images that this one must differ from at every position (if count > 1).
-    """
-
-    def __init__(self, seed: int, stream: int, count: int, apart_from: Order | None = None) -> None:
-        self.seed = seed
-        self.stream = stream
-        self.count = count
-        self.apart_from = apart_from
-        self._epoch = -1
-        self._permutation: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-
-    def index(self, position: int) -> int:
-        """Number of the image at a position, 0..count-1."""
-        epoch, place = divmod(position, self.count)
-        return int(self.permutation(epoch)[place])
-
-    def permutation(self, epoch: int) -> NDArray[np.int64]:
-        """Order of an epoch, int64 [count]. Only the latest one asked for is kept."""
-        if epoch != self._epoch:
-            self._permutation, self._epoch = self._draw(epoch), epoch
-        return self._permutation
-
-    def _draw(self, epoch: int) -> NDArray[np.int64]:
-        generator = seeded(self.seed, FOR_ORDER, self.stream, epoch)
-        permutation = generator.permutation(self.count)
-        if self.apart_from is not None and self.count > 1:
-            other = self.apart_from.permutation(epoch)
-            # One of e = 2.7 permutations has no image in common places, so this ends soon and stays uniform.
-            while (permutation == other).any():
-                permutation = generator.permutation(self.count)
-        return permutation
 
 
 class _Steps(Dataset[Batch | FplError]):

@@ -30,7 +30,8 @@ from fpl.data.cache import (
     source_files,
     verify,
 )
-from fpl.data.read import Images, read_size
+from fpl.data.images import Images
+from fpl.data.read import read_size
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
 from fpl.files import check_room, locked, sync_folder, write_atomic

@@ -68,7 +68,9 @@ def settings_of(spec: DatasetSpec, part: str, downscale: int) -> dict[str, Any]:
     return {
         "format": FORMAT,
         # What decodes: another version of it may decode other pixels.
-        "code": source_digest("data/read.py", "data/formats.py", "data/build_cache.py", libraries=("pillow",)),
+        "code": source_digest(
+            "data/read.py", "data/images.py", "data/formats.py", "data/build_cache.py", libraries=("pillow",)
+        ),
         "dataset": spec.name,
         "part": part,
         "downscale": downscale,

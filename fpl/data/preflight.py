@@ -10,8 +10,9 @@ import numpy as np
 from fpl.config.schema import RunConfig
 from fpl.data.contents import data_contents, data_version
 from fpl.data.formats import other_colours
+from fpl.data.images import Images
 from fpl.data.lists import enumerate_briefly
-from fpl.data.read import Header, Images, orientation_ignored, read_header, read_palette
+from fpl.data.read import Header, orientation_ignored, read_header, read_palette
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.data.splits import Split
 from fpl.data.splits.faults import label_faults, raise_all, set_faults
@@ -43,7 +44,7 @@ def check_data(
         FplError: What is wrong, with its file: of lists, missing files and headers all at once, of pixels the first.
     """
     # Only now: they load all that trains, and data are checked for runs that are not done.
-    from fpl.data.batches import Order
+    from fpl.data.order import Order
     from fpl.data.validation import check_validation_files
 
     spec, root = images.spec, images.root

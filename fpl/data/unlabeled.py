@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fpl.config.schema import RunConfig
 from fpl.data.augment import FOR_SAMPLE, Augmentation, Parameters, seeded
-from fpl.data.read import Images
+from fpl.data.images import Images
 from fpl.data.spec import IGNORE
 from fpl.data.splits import Split
 

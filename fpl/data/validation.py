@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fpl.data.cache import Cache
+from fpl.data.images import Images
 from fpl.data.lists import enumerate_briefly
-from fpl.data.read import Images
 from fpl.data.spec import DatasetSpec
 from fpl.data.splits import Split, seeded_sample
 from fpl.errors import FplError

@@ -10,8 +10,9 @@ from fpl.config.checks import warnings_of
 from fpl.config.identity import run_id
 from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
+from fpl.data.images import Images
 from fpl.data.preflight import check_data, pin_data
-from fpl.data.read import Images, read_size
+from fpl.data.read import read_size
 from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.splits import Split, resolve_split
 from fpl.errors import FplError

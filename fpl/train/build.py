@@ -10,7 +10,7 @@ import torch
 from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
 from fpl.data.batches import UnlabeledImages
-from fpl.data.read import Images
+from fpl.data.images import Images
 from fpl.data.splits import Split
 from fpl.methods.base import Method
 from fpl.models import SegmentationNetwork, WeightsReport, build_network, load_pretrained

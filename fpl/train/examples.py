@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpl.data.augment import normalise
-from fpl.data.read import Images
+from fpl.data.images import Images
 from fpl.data.spec import IGNORE
 from fpl.data.splits import Split
 from fpl.data.validation import ValidationSet

@@ -14,7 +14,7 @@ import torch
 
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, make_loader
-from fpl.data.read import Images
+from fpl.data.images import Images
 from fpl.data.splits import Split
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError

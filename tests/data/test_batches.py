@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fpl.data.batches import Batch, BatchRequest, Order, PasteRequest, make_loader
-from fpl.data.read import Images
+from fpl.data.images import Images
 from fpl.data.spec import get_spec
 from fpl.errors import FplError
 from tests.data.conftest import make_config, make_split_of, save, write_camvid

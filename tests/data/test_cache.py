@@ -22,7 +22,7 @@ from fpl.data import build_cache as building
 from fpl.data.batches import BatchRequest, make_loader
 from fpl.data.build_cache import build_cache, plan_cache
 from fpl.data.cache import cache_folder, open_cache, verify
-from fpl.data.read import Images
+from fpl.data.images import Images
 from fpl.data.spec import get_spec
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fpl.data.batches import BatchRequest, make_loader
+from fpl.data.images import Images
 from fpl.data.preflight import check_data
-from fpl.data.read import Images
 from fpl.data.spec import get_spec
 from fpl.data.splits import make_split
 from fpl.data.validation import ValidationSet

@@ -12,8 +12,8 @@ import pytest
 from fpl.config.identity import run_id
 from fpl.config.schema import RunConfig
 from fpl.data.batches import BatchRequest, PasteRequest, make_loader
+from fpl.data.images import Images
 from fpl.data.preflight import check_data
-from fpl.data.read import Images
 from fpl.data.spec import SPECS, get_spec
 from fpl.data.splits import Split, hold_out, resolve_split, split_folder, write_split
 from fpl.data.validation import ValidationSet, validated_on

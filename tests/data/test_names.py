@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from fpl.cli.splits import splits_app
 from fpl.config.identity import run_id
 from fpl.data.check import check_dataset
+from fpl.data.images import Images
 from fpl.data.names import LONGEST, bounded, check_utf8
 from fpl.data.preflight import check_data
-from fpl.data.read import Images, read_image, read_upright
+from fpl.data.read import read_image, read_upright
 from fpl.data.spec import get_spec
 from fpl.data.splits import import_split, split_folder, write_split
 from fpl.data.splits.coverage import coverage, missed, within

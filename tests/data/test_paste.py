@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fpl.data.augment import FOR_SAMPLE, Augmentation, seeded
 from fpl.data.batches import PASTE, Batch, Labeled, PasteRequest, UnlabeledImages
-from fpl.data.read import Images
+from fpl.data.images import Images
 from fpl.data.spec import get_spec
 from fpl.data.unlabeled import CHOSEN
 from tests.data.conftest import make_config, make_split_of, save, write_camvid

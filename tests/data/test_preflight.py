@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fpl.config.schema import RunConfig
+from fpl.data.images import Images
 from fpl.data.preflight import check_data
-from fpl.data.read import Images
 from fpl.data.spec import get_spec
 from fpl.data.validation import ValidationSet
 from fpl.errors import FplError

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fpl.data.read import Images, read_image, read_label
+from fpl.data.images import Images
+from fpl.data.read import read_image, read_label
 from fpl.data.spec import get_spec
 from fpl.errors import FplError
 from tests.data.conftest import save, write_camvid

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fpl.data.images import Images
 from fpl.data.preflight import check_data
-from fpl.data.read import Images, read_label
+from fpl.data.read import read_label
 from fpl.data.scene import draw_scene
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split

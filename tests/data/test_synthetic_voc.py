@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fpl.data.images import Images
 from fpl.data.objects import class_schedule, draw_objects, voc_colours
-from fpl.data.read import Images
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split
 from fpl.data.synthetic import draw_voc

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fpl.data.batches import BatchRequest, UnlabeledImages, make_loader
-from fpl.data.read import Images
+from fpl.data.images import Images
 from fpl.data.spec import IGNORE, get_spec
 from tests.data.conftest import make_config, make_split_of, save, write_camvid
 

@@ -18,7 +18,7 @@ from fpl.cli.main import app
 from fpl.config.schema import RunConfig
 from fpl.config.sections import DataConfig, EvalConfig, ModelConfig
 from fpl.data.augment import normalise
-from fpl.data.read import Images
+from fpl.data.images import Images
 from fpl.data.spec import get_spec
 from fpl.data.validation import validation_ids
 from fpl.models import build_network

@@ -11,7 +11,8 @@ import pytest
 from fpl.config.campaign import load_campaign
 from fpl.config.schema import RunConfig
 from fpl.config.shipped import experiments_folder
-from fpl.data.read import Images, read_size
+from fpl.data.images import Images
+from fpl.data.read import read_size
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import Published, cps_file, published
 from fpl.data.splits.store import resolve_split
