@@ -15,7 +15,8 @@ import fpl
 from fpl.cli.data import DATA, DataRoot, data_app, interruptible
 from fpl.cli.figures import figures
 from fpl.cli.groups import grouped
-from fpl.cli.options import A_STORE, Folders, Scratch, refuse_urls
+from fpl.cli.option_groups import Folders
+from fpl.cli.options import A_STORE, Scratch, refuse_urls
 from fpl.cli.plan import plan
 from fpl.cli.rehearse import rehearse
 from fpl.cli.report import report

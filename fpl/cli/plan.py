@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fpl.cli.groups import grouped
-from fpl.cli.options import Address, Asked, Folders, Launch, Local, Searching, SearchSplits, Store
+from fpl.cli.option_groups import Asked, Folders, Launch, Searching
+from fpl.cli.options import Address, Local, SearchSplits, Store
 from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table
 from fpl.config.defaults import CITED, CITED_HERE, REPEATS
 from fpl.errors import FplError

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from fpl.cli.options import Folders
+    from fpl.cli.option_groups import Folders
     from fpl.config.schema import RunConfig
     from fpl.sweep.execution import Execution
     from fpl.sweep.places import Places

@@ -11,7 +11,8 @@ import typer
 
 from fpl.cli.data import interruptible
 from fpl.cli.groups import grouped
-from fpl.cli.options import Address, Asked, Folders, Local, Publish, RunLaunch, Store
+from fpl.cli.option_groups import Asked, Folders, RunLaunch
+from fpl.cli.options import Address, Local, Publish, Store
 from fpl.cli.planning import compact_store
 from fpl.cli.reproduced import show, write_live
 from fpl.config.defaults import REPEATS

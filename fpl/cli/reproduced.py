@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fpl.cli.options import Asked
+    from fpl.cli.option_groups import Asked
     from fpl.report.folder import Written
     from fpl.report.tables.shown import Shown
     from fpl.sweep.reproduce import Account

@@ -10,18 +10,8 @@ import typer
 
 from fpl.cli.data import interruptible
 from fpl.cli.groups import grouped
-from fpl.cli.options import (
-    EXPERIMENTS,
-    Address,
-    Experiments,
-    Folders,
-    Publish,
-    RunLaunch,
-    Scale,
-    Searching,
-    SearchSplits,
-    Store,
-)
+from fpl.cli.option_groups import Folders, RunLaunch, Searching
+from fpl.cli.options import EXPERIMENTS, Address, Experiments, Publish, Scale, SearchSplits, Store
 from fpl.cli.planning import compact_store
 from fpl.errors import FplError
 from fpl.text import say

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fpl.cli.options import A_STORE, EXPERIMENTS, Asked, Experiments, Names, RowsShown, Scale, Scratch, Seeds
+from fpl.cli.option_groups import Asked
+from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, Names, RowsShown, Scale, Scratch, Seeds
 
 if TYPE_CHECKING:
     from fpl.report.tables.entry import Grid

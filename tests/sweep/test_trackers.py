@@ -7,7 +7,8 @@ import sys
 import pytest
 from ray import tune
 
-from fpl.cli.options import EXPERIMENTS, RunLaunch
+from fpl.cli.option_groups import RunLaunch
+from fpl.cli.options import EXPERIMENTS
 from fpl.config.campaign import scale_file
 from fpl.errors import FplError, ShortageError
 from fpl.sweep.launch.callbacks import make_callbacks
