@@ -1,14 +1,17 @@
-"""Whether a run is done, and what it reached, from the files of that run alone. Needs no pandas."""
+"""Whether a run is done, and what it reached, from the file of that run, or what was published. Needs no pandas."""
 
 from __future__ import annotations
 
+import functools
 import os
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from fpl.files import move
-from fpl.store.parts import SUFFIX, LeftOut, clean, read_part
+from fpl.store.parts import ALL, SUFFIX, LeftOut, clean, read_part
 from fpl.store.schema import FAILURES, METRICS, OF_ONE_RUN, RUNS
 from fpl.store.write import failure_path, run_path
 
@@ -20,6 +23,9 @@ def run_row(path: Path) -> dict[str, Any]:
         FplError: There is none, or none that can be used.
     """
     part, problems = read_part(path, RUNS)
+    if not problems and not len(part):
+        published = read_part(path.with_stem(ALL), RUNS)[0]
+        part = published.filter(pc.equal(published["run_id"], path.stem))
     if problems or not len(part):
         raise LeftOut(RUNS, path, problems[0] if problems else "is not there").error()
     row: dict[str, Any] = clean(part).to_pylist()[0]
@@ -39,9 +45,26 @@ def read_run(path: Path) -> dict[str, float]:
 def is_done(out: Path, run_id: str) -> bool:
     """Whether a run is done: its row is there and can be read. Everybody who asks, asks here.
 
-    An empty file, a damaged one, or one with the row of another run is no run that is done.
+    An empty file, a damaged one, or one with the row of another run is no run that is done. Where there is no file of
+    its own it may be among those that were published: work goes on in a copy of what was published, too.
     """
-    return len(read_part(run_path(out, run_id), RUNS, keys=True)[0]) > 0
+    path = run_path(out, run_id)
+    part, problems = read_part(path, RUNS, keys=True)
+    return len(part) > 0 or (not problems and run_id in _published(path.with_stem(ALL)))
+
+
+def _published(path: Path) -> frozenset[str]:
+    try:
+        found = path.stat()
+    except OSError:
+        return _ids_in(path, None)
+    return _ids_in(path, (found.st_mtime_ns, found.st_size))
+
+
+@functools.lru_cache(maxsize=8)
+def _ids_in(path: Path, version: tuple[int, int] | None) -> frozenset[str]:
+    """Runs of a published file, read once in a version; without one it is on object storage, or not there."""
+    return frozenset(read_part(path, RUNS, keys=True)[0]["run_id"].to_pylist())
 
 
 def has_failed(out: Path, run_id: str) -> bool:

@@ -15,6 +15,7 @@ from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.compare import difference
+from fpl.store.done import is_done, run_row
 from fpl.store.publish import Published, publish_runs
 from fpl.store.read import Results
 from fpl.store.schema import RUNS
@@ -152,6 +153,20 @@ def test_published_store_reads_the_same(config: RunConfig, places: Places, tmp_p
     found = difference(before.runs, shifted)
     assert list(found.differ["run_id_ours"]) == [after.runs["run_id"][0]] == [found.run_id]
     assert found.points == pytest.approx(0.5)
+
+
+def test_work_goes_on_in_what_was_published(config: RunConfig, places: Places, tmp_path: Path) -> None:
+    runs = [wanted(config), wanted(changed(config, loss={"threshold": 0.8}))]
+    (done,) = reproduce(runs[:1], places).done
+    published = replace(places, out=tmp_path / "published")
+    assert not is_done(published.out, done)
+    publish_runs(places.out, published.out, {done})
+    found = reproduce(runs, published)
+    assert found.before == [done] and len(found.results) == 1
+    # The published run gets no file of its own.
+    assert {path.stem for path in (published.out / "runs").glob("*.parquet")} == {"all", *found.results}
+    assert run_row(run_path(published.out, done)) == run_row(run_path(places.out, done))
+    assert len(Results(published.out).runs) == 2
 
 
 def test_inputs_are_made_once(config: RunConfig, places: Places, tmp_path: Path) -> None:
