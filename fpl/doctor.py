@@ -13,10 +13,12 @@ from collections.abc import Iterator
 import torch
 
 import fpl
+from fpl.config.registry import GROUP, all_options
 from fpl.config.sections import ModelConfig
 from fpl.config.weights import weights_file_names
 from fpl.data.parallel import core_count
 from fpl.data.spec import SPECS, find_root, has_data
+from fpl.data.splits.make import training_list
 from fpl.errors import FplError
 from fpl.losses import kernels
 from fpl.models.pretrained import find_pretrained
@@ -43,6 +45,7 @@ def print_doctor(places: Places) -> None:
         raise FplError(str(error), hint=f"unset {kernels.VARIABLE} to take the fastest that this machine has") from None
     for section, lines in (
         ("versions", _versions()),
+        ("methods", _methods()),
         ("devices", _devices()),
         ("fuzzy positive loss", _losses()),
         ("data", _data(places)),
@@ -70,6 +73,13 @@ def _versions() -> Iterator[str]:
             yield f"+ {name} {importlib.metadata.version(name)}"
         except importlib.metadata.PackageNotFoundError:
             yield f"- {name} is not installed (optional) -> pip install 'fuzzy-positive-learning[{extra}]'"
+
+
+def _methods() -> Iterator[str]:
+    found = all_options()
+    packages = {point.name: point.dist for point in importlib.metadata.entry_points(group=GROUP)}
+    others = [f"{name} (of {dist.name} {dist.version})" for name, dist in sorted(packages.items()) if dist is not None]
+    yield "+ " + ", ".join([name for name in found if name not in packages] + others)
 
 
 def _devices() -> Iterator[str]:
@@ -114,8 +124,15 @@ def _data(places: Places) -> Iterator[str]:
         yield f"+ {name}: {counts} images in {root}"
         known = sorted(path.parent.relative_to(splits_root) for path in splits_root.glob(f"{name}/*/*/split.json"))
         listed = ", ".join(str(path) for path in known)
-        make = f"fpl splits make {name} --fraction 1/8 --data-root {data_root}"
-        yield f"+ splits in {splits_root}: {listed}" if known else f"- no split in {splits_root} -> {make}"
+        if known:
+            yield f"+ splits in {splits_root}: {listed}"
+            continue
+        remedy = f"fpl splits make {name} --fraction 1/8 --data-root {data_root}"
+        try:
+            training_list(spec, root, splits_root)
+        except FplError as error:
+            remedy = problem_text(error)
+        yield f"- no split in {splits_root} -> {remedy}"
 
 
 def _weights(places: Places) -> Iterator[str]:

@@ -70,3 +70,8 @@ def test_lines_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     folded = doctor._folded("- " + "word " * 60).splitlines()
     assert len(folded) > 3 and max(map(len, folded)) <= 80
     assert folded[0].startswith("  - ") and all(line.startswith("      w") for line in folded[1:])
+
+
+def test_methods_of_other_packages_are_named_with_them() -> None:
+    (line,) = doctor._methods()
+    assert "cps, " in line and line.endswith("example_mean_teacher (of example-methods 1.0)")

@@ -164,12 +164,25 @@ class Resolver:
         try:
             overrides = self.overrides if chosen(cell, self.names) else ()
             tree, origins = self._tree(experiment, row, column, number, overrides)
+            if missing := self._missing_method(cell, tree, overrides):
+                return replace(cell, why_not=missing)
             first = validate(tree, origins)
         except FplError as error:
             where = f"{cell.name}, {error.where}" if error.where else cell.name
             raise FplError(error.what, where=where, hint=error.hint) from None
         # A frozen value with another seed needs no second validation.
         return replace(cell, configs=tuple(first.model_copy(update={"seed": seed}) for seed in self.seeds))
+
+    def _missing_method(self, cell: Cell, tree: dict[str, Any], overrides: Sequence[str]) -> str:
+        """Why a cell has no run here: tables may name methods of packages that not every machine has.
+
+        Empty where there is no such reason, and where cell or method were asked for: then it is an error.
+        """
+        method = tree.get("method", {}).get("name")
+        if not isinstance(method, str) or method in method_names() or (self.names and chosen(cell, self.names)):
+            return ""
+        given = any(parse_override(text)[0] == "method.name" for text in overrides)
+        return "" if given else f"method {method} is not installed here"
 
     def _tree(
         self, experiment: Experiment, row: Row, column: Column, number: int, overrides: Sequence[str]

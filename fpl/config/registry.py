@@ -102,7 +102,8 @@ def _parse(value: Any) -> Any:
         raise PydanticCustomError("missing", "method.name is missing: it chooses the method")
     if name not in method_names():
         known = ", ".join(f"'{each}'" for each in method_names())
-        raise PydanticCustomError("no_method", "method.name is one of {known}", {"known": known})
+        text = "method.name is one of {known}; that of another package is known where it is installed: `fpl doctor`"
+        raise PydanticCustomError("no_method", text, {"known": known})
     return options_class(name).model_validate(value)
 
 

@@ -159,6 +159,17 @@ def test_a_row_wins_over_its_column(folder: Path) -> None:
     assert cells(folder)["base.few"].configs[0].train.steps == 20
 
 
+def test_a_method_that_is_not_installed_leaves_its_row_out_unless_it_is_asked_for(folder: Path) -> None:
+    (folder / "base" / "city_theirs.toml").write_text(RECIPE.replace('name = "cps"', 'name = "their_teacher"'))
+    change(folder, 'over = "base"\n', 'over = "base"\nrecipe = "theirs"\n')
+    found = cells(folder)
+    assert found["fpl.few"].why_not == "method their_teacher is not installed here" and not found["fpl.few"].configs
+    assert found["base.few"].configs
+    for options in ({"names": ["wide.fpl"]}, {"overrides": ["method.name=their_teacher"]}):
+        text = message(folder, **options)
+        assert "method.name is one of" in text and "known where it is installed: `fpl doctor`" in text
+
+
 def test_a_column_has_settings_for_one_recipe_alone(folder: Path) -> None:
     (folder / "base" / "city_ael.toml").write_text(RECIPE.replace("steps = 10", "steps = 11"))
     table = TABLE.replace('pending = "not here yet"\n', "").replace(

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fpl import doctor
 from fpl.cli.splits import splits_app
+from fpl.config.compose import load_config
+from fpl.config.shipped import experiments_folder
 from fpl.data.spec import get_spec
 from fpl.data.splits import (
     FAMILIES,
@@ -24,6 +27,8 @@ from fpl.data.splits import (
     training_list,
 )
 from fpl.errors import FplError
+from fpl.sweep.places import Places as SweepPlaces
+from fpl.sweep.plan.needs import Needs
 from tests.data.published_trees import (
     CITY,
     LISTS,
@@ -171,6 +176,23 @@ def test_every_nth_on_trees_of_the_published_counts(generated: Places, tmp_path:
     assert "1 splits" in generated.run("check", dataset, "--fraction", "1/8", "--fast")
     n, ids = FRACTIONS[dataset][0], generated.city if dataset == "cityscapes" else generated.voc
     assert bare(generated.splits / dataset / "every-nth" / f"1-{n}" / "labeled.txt") == ids[::n]
+
+
+def test_plan_and_doctor_know_when_the_published_order_is_missing(generated: Places, tmp_path: Path) -> None:
+    """As making the split does: else a plan would call runs ready that end before their first step."""
+    generated.build("cityscapes")
+    config = load_config(experiments_folder() / "base" / "cityscapes_cps.toml")
+    places = SweepPlaces(tmp_path, generated.data, generated.splits)
+    command = "fpl splits import-order cityscapes train.txt"
+    needs = Needs(places)
+    assert any(command in reason for reason in needs.lacking(config)) and not needs.splits
+    assert any(line.startswith("- no split") and command in line for line in doctor._data(places))
+    order = tmp_path / "train.txt"
+    order.write_bytes(cps_file("cityscapes", generated.city))
+    generated.run("import-order", "cityscapes", order)
+    needs = Needs(places)
+    assert not any(command in reason for reason in needs.lacking(config)) and len(needs.splits) == 1
+    assert any("-> fpl splits make cityscapes" in line for line in doctor._data(places))
 
 
 def test_low_data_on_a_tree_of_the_published_counts(generated: Places) -> None:

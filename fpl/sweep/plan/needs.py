@@ -17,6 +17,7 @@ from fpl.config.sections import ModelConfig
 from fpl.config.weights import WEIGHTS_VARIABLE, tiny_file_name, weights_file_names
 from fpl.data.spec import find_root, get_spec, has_data
 from fpl.data.splits import get_family, resolve_split, split_folder
+from fpl.data.splits.make import pool_of
 from fpl.data.splits.split import LABELED_FILE
 from fpl.errors import FplError
 from fpl.sweep.places import Places
@@ -94,8 +95,12 @@ class Needs:
             family = get_family(split.family, dataset, split.fraction)
             folder = split_folder(self.places.splits_root, dataset, split.family, split.fraction, split.index)
             if family.pick is not None and not (folder / LABELED_FILE).is_file():
+                spec, here = get_spec(dataset), has_data(dataset, self.places.data_root)
+                if here and not spec.drawn:
+                    # The rule's list: a wrong number of images, or an order that nobody knows, ends it.
+                    pool_of(family, spec, find_root(spec, self.places.data_root), self.places.splits_root)
                 # The rule needs the images' names: without them, the missing data set is the one problem.
-                if has_data(dataset, self.places.data_root) or get_spec(dataset).drawn:
+                if here or spec.drawn:
                     self.splits += {split_name(config)} - set(self.splits)
                 return ""
             resolve_split(config, self.places.splits_root)
