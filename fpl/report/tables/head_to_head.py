@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fpl.config.experiment import Row
-from fpl.report.statistics import CONFIDENCE, FEW, RESAMPLES, SignTest, bootstrap_interval, paired, sign_test
+from fpl.report.statistics import CONFIDENCE, FEW, RESAMPLES, Interval, SignTest, bootstrap_interval, paired, sign_test
 from fpl.report.tables.entry import Entry, Grid
 from fpl.report.tables.numbers import plural, probability_text
 
@@ -37,12 +37,14 @@ class Pair:
         gain: Mean over shared seeds of FPL's mIoU - the other's, in points.
         column: `TABLE.COLUMN`, whose comparisons belong together.
         other: Label of the other row.
+        dataset: Data set of the runs.
         printed: What the paper's numbers give for it, or None.
     """
 
     gain: float
     column: str
     other: str
+    dataset: str = ""
     printed: float | None = None
 
 
@@ -86,6 +88,8 @@ class Duel:
         parts = [f"{_counts(signs)} (n = {signs.n})", self._mean, f"p = {probability_text(signs.p)}"]
         if self.printed.n:
             parts.append(f"the paper's numbers of the same comparisons: {_counts(self.printed)}")
+        if len(self.by_dataset) > 1:
+            parts.append("apart: " + "; ".join(f"{name} {duel.short}" for name, duel in self.by_dataset.items()))
         if self.best:
             parts.append(
                 "the best was " + ", ".join(f"{label} ({plural(n, 'time')})" for label, n in self.best.most_common())
@@ -96,6 +100,19 @@ class Duel:
         if self.waiting:
             parts.append(f"{self.waiting} more {'waits' if self.waiting == 1 else 'wait'} for runs")
         return head + "; ".join(parts)
+
+    @property
+    def short(self) -> str:
+        """`+0.64 points (+0.26 to +1.05, 13 wins, 3 losses, 0 ties)`."""
+        interval = self._interval
+        spread = "one column: no interval" if interval is None else f"{interval.low:+.2f} to {interval.high:+.2f}"
+        return f"{self.mean:+.2f} points ({spread}; {_counts(self.signs)})"
+
+    @property
+    def by_dataset(self) -> dict[str, Duel]:
+        """The comparisons on each data set: what differs between sets is no mean's business."""
+        names = dict.fromkeys(pair.dataset for pair in self.pairs)
+        return {name: Duel(self.opponent, tuple(pair for pair in self.pairs if pair.dataset == name)) for name in names}
 
     @property
     def best(self) -> Counter[str]:
@@ -109,8 +126,12 @@ class Duel:
         return float(np.mean([pair.gain for pair in self.pairs])) if self.pairs else float("nan")
 
     @property
+    def _interval(self) -> Interval | None:
+        return bootstrap_interval([pair.gain for pair in self.pairs], [pair.column for pair in self.pairs])
+
+    @property
     def _mean(self) -> str:
-        interval = bootstrap_interval([pair.gain for pair in self.pairs], [pair.column for pair in self.pairs])
+        interval = self._interval
         if interval is None:
             return f"mean difference {self.mean:+.2f} points (one column: no interval)"
         rough = f" over {interval.n} columns" + (" only: rough" if interval.n < FEW else "")
@@ -142,6 +163,26 @@ def duels(grids: Sequence[Grid]) -> tuple[Duel, ...]:
     )
 
 
+def duels_by_control(grids: Sequence[Grid]) -> tuple[Duel, ...]:
+    """The same against each kind of control by itself, which no number chose."""
+    kinds = dict.fromkeys(
+        _what(row.label)
+        for places in _proposed(grids)
+        for grid, entry in places
+        for row in _controls(grid, entry)
+        if not row.labeled_only
+    )
+
+    def against(kind: str) -> Duel:
+        def rows(grid: Grid, entry: Entry) -> list[Row]:
+            return [row for row in _controls(grid, entry) if _what(row.label) == kind]
+
+        # Which rows have no such control says nothing: each kind is made for some.
+        return replace(_duel(grids, kind, rows), without=Counter())
+
+    return tuple(duel for duel in map(against, kinds) if duel.pairs)
+
+
 def _row(grid: Grid, key: str) -> Row | None:
     return next((row for row in grid.experiment.rows if row.key == key), None)
 
@@ -168,19 +209,25 @@ def _duel(grids: Sequence[Grid], opponent: str, rows: Callable[[Grid, Entry], Se
             waiting += 1
         elif not listed:
             without[places[0][1].cell.row.label] += 1
-    absent = Duel.absent if not without or opponent == BASELINES else "these tables have no such row"
+    possible = any(row for grid, entry in _of_fpl(grids) for row in rows(grid, entry))
+    absent = Duel.absent if possible else "these tables have no such row"
     return Duel(opponent, tuple(found.values()), waiting, without, asked, absent)
 
 
 def _proposed(grids: Sequence[Grid]) -> list[list[tuple[Grid, Entry]]]:
     """Measured cells of FPL's rows; those of the same runs, which several tables may show, together."""
     found: dict[tuple[str, ...], list[tuple[Grid, Entry]]] = {}
+    for grid, entry in _of_fpl(grids):
+        if entry.records:
+            found.setdefault(entry.cell.recipes, []).append((grid, entry))
+    return list(found.values())
+
+
+def _of_fpl(grids: Sequence[Grid]) -> Iterator[tuple[Grid, Entry]]:
+    """Cells of FPL's rows, measured or not."""
     for grid in grids:
         if grid.experiment.table.metric == "miou":
-            for entry in grid.entries:
-                if entry.cell.row.role == "proposed" and entry.records:
-                    found.setdefault(entry.cell.recipes, []).append((grid, entry))
-    return list(found.values())
+            yield from ((grid, entry) for entry in grid.entries if entry.cell.row.role == "proposed")
 
 
 def _best(grid: Grid, entry: Entry, rows: Sequence[str]) -> dict[tuple[tuple[str, str], ...], Pair]:
@@ -197,7 +244,8 @@ def _best(grid: Grid, entry: Entry, rows: Sequence[str]) -> dict[tuple[tuple[str
             # A row that turns out to be the same run is no comparison.
             if all(ours != theirs for ours, theirs in recipes):
                 printed = entry.printed_gain if key == entry.cell.row.over else None
-                pair = Pair(float(np.mean(gains)), f"{grid.name}.{column}", other.cell.row.label, printed)
+                dataset = entry.cell.configs[0].data.dataset
+                pair = Pair(float(np.mean(gains)), f"{grid.name}.{column}", other.cell.row.label, dataset, printed)
                 found.append((pair.gain, recipes, pair))
     if not found:
         return {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fpl.report.tables import gains
 from fpl.report.tables.entry import Grid, Scale
-from fpl.report.tables.head_to_head import Duel, duels
+from fpl.report.tables.head_to_head import Duel, duels, duels_by_control
 from fpl.report.tables.numbers import plural
 from fpl.store.lookup import number
 from fpl.store.read import Results
@@ -26,6 +26,7 @@ class Summary:
         pending: Cells whose method is not there yet.
         train_seconds: Training time of the finished runs, added up.
         duels: FPL against its baseline, the best control, and labeled images alone.
+        controls: FPL against each kind of control by itself.
         rows: Each row of FPL by itself, where cells have several seeds.
         warnings: What a reader of the whole store should know.
         notes: What else is to be said: rows that are left out.
@@ -38,6 +39,7 @@ class Summary:
     pending: int
     train_seconds: float
     duels: tuple[Duel, ...]
+    controls: tuple[Duel, ...] = ()
     rows: tuple[gains.RowGains, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -62,7 +64,7 @@ class Summary:
         rule = [gains.RULE] if self.rows else []
         return [
             self.runs_line,
-            *(duel.line for duel in self.duels),
+            *(duel.line for duel in (*self.duels, *self.controls)),
             *(row.line for row in self.rows),
             *rule,
             *self.notes,
@@ -99,6 +101,7 @@ def summarize(grids: Sequence[Grid], results: Results | None) -> Summary:
         sum(entry.state == "pending" for entry in entries),
         sum(number(record, "train_seconds") or 0.0 for record in runs),
         duels(grids),
+        duels_by_control(grids),
         gains.row_gains(grids),
         tuple(results.warnings()) if results is not None else (),
     )

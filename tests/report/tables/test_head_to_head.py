@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,17 @@ from fpl.report.page import page
 from fpl.report.statistics import SignTest
 from fpl.report.tables.console import console_text
 from fpl.report.tables.grid import build_grids
-from fpl.report.tables.head_to_head import BASELINES, CONTROLS, HOW_TO_RUN, LABELED, LEFT_OUT, Duel, Pair, duels
+from fpl.report.tables.head_to_head import (
+    BASELINES,
+    CONTROLS,
+    HOW_TO_RUN,
+    LABELED,
+    LEFT_OUT,
+    Duel,
+    Pair,
+    duels,
+    duels_by_control,
+)
 from fpl.report.tables.markdown import markdown
 from fpl.report.tables.summary import summarize
 from tests.report.world import MAIN, World
@@ -90,13 +101,36 @@ def test_three_opponents_by_hand(tmp_path: Path) -> None:
     assert "1 win, 2 losses, 0 ties (n = 3); mean difference -1.33 points" in labeled.line
 
 
+def test_each_control_by_itself_by_hand(tmp_path: Path) -> None:
+    """Whatever the best of a column is: neither is chosen by its numbers."""
+    world = make_world(tmp_path)
+    fill(world)
+    found = {duel.opponent: duel for duel in duels_by_control(build_grids(world.campaign, world.results))}
+    assert [pair.gain for pair in found["half the weight"].pairs] == [-0.5, 4.0, 1.0]
+    assert [pair.gain for pair in found["K = 1"].pairs] == [0.5, -0.5, 0.5]
+    assert list(found) == ["half the weight", "K = 1"]
+    assert found["K = 1"].line.startswith("FPL against K = 1: 2 wins, 1 loss, 0 ties (n = 3); ")
+
+
+def test_what_data_sets_say_apart_is_not_hidden_in_a_mean() -> None:
+    pairs = [Pair(gain, f"t.{name}{gain}", "x", name) for name in ("city", "voc") for gain in (1.0, 3.0)]
+    pairs = [replace(pair, gain=-pair.gain) if pair.dataset == "voc" else pair for pair in pairs]
+    duel = Duel(BASELINES, tuple(pairs))
+    assert duel.mean == 0
+    assert (
+        "; apart: city +2.00 points (+1.00 to +3.00; 2 wins, 0 losses, 0 ties); "
+        "voc -2.00 points (-3.00 to -1.00; 0 wins, 2 losses, 0 ties)"
+    ) in duel.line
+    assert "apart" not in duel.by_dataset["city"].line
+
+
 def test_the_same_sentences_stand_everywhere(tmp_path: Path) -> None:
     world = make_world(tmp_path)
     fill(world)
     grids = build_grids(world.campaign, world.results)
     summary = summarize(grids, world.results)
     texts = console_text(grids, summary, 10_000), markdown(grids, summary), html.unescape(page(grids, summary))
-    assert len(summary.lines) == 4
+    assert len(summary.lines) == 6
     for line in summary.lines[1:]:
         subject, _, rest = line.partition(": ")
         assert all(subject in text and rest in text for text in texts)
