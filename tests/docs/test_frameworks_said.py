@@ -25,7 +25,8 @@ def pair(grid: Grid, row: str, column: str, other: str) -> Gain:
     """One column over another in a row, seed by seed."""
     ours, theirs = (grid.every[f"{grid.name}.{row}.{name}"] for name in (column, other))
     seeds = sorted({*ours.values} & {*theirs.values}) if ours.runs != theirs.runs else []
-    return Gain(column, other, tuple(ours.values[seed] - theirs.values[seed] for seed in seeds))
+    label = {"half": "half the weight", "k1": "K = 1"}.get(other, other)
+    return Gain(column, label, tuple(ours.values[seed] - theirs.values[seed] for seed in seeds))
 
 
 def said(gain: Gain) -> str:
@@ -47,6 +48,16 @@ def test_what_fpl_does_in_each_framework(grid: Grid) -> None:
     assert len(rows) == 13
     for row in rows:
         assert line_of(grid, row) in text
+
+
+def test_how_many_intervals_leave_0_is_said(grid: Grid) -> None:
+    rows = [row.key for row in grid.experiment.rows if row.role == "control"]
+    signs = [pair(grid, row, "fpl", other).sign for row in rows for other in ("ce", "half", "k1")]
+    text = " ".join((ROOT / "docs" / "frameworks.md").read_text().split())
+    assert (
+        f"Of the {len(signs)} intervals of FPL in the table {signs.count(1)} lie above 0 and {signs.count(-1)} below"
+        in text
+    )
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/frameworks.md"])

@@ -18,7 +18,7 @@ RULE = (
     "Over columns and seeds: a difference is that of two runs of one column and one seed, each pair once; the "
     f"{100 * CONFIDENCE:.0f} % interval of their mean is Student's t. FPL helps a row if the interval lies above 0 "
     "against its baseline and against each control that trains on the unlabeled images; if against the baseline only, "
-    "the gain is not FPL's own. Seeds draw other batches and heads, not other images."
+    "the gain is not FPL's own; a control whose interval lies below 0 is named. Seeds draw other batches and heads, not other images."
 )
 HELPS, NOT_ITS_OWN, HURTS, NOTHING = "FPL helps", "the gain is not FPL's own", "FPL hurts", "nothing is shown"
 
@@ -79,6 +79,11 @@ class RowGains:
     @property
     def verdict(self) -> str:
         """By `RULE`, in words."""
+        below = ", ".join(gain.other for gain in self.controls if gain.sign < 0)
+        return self._against_baseline + (f"; less than {below}" if below else "")
+
+    @property
+    def _against_baseline(self) -> str:
         if self.baseline.sign <= 0:
             return HURTS if self.baseline.sign else NOTHING
         if any(gain.interval is None for gain in self.controls):
