@@ -93,8 +93,9 @@ def repetition(noise: pd.DataFrame, metric: str) -> Spread | None:
     return spread_within(list(group) for _, group in noise.dropna(subset=[metric]).groupby("recipe")[metric])
 
 
-def mean_interval(values: Sequence[float]) -> Interval | None:
+def mean_interval(values: Iterable[float]) -> Interval | None:
     """Interval of the mean of independent values by Student's t; None for fewer than two values."""
+    values = list(values)  # a column of a frame is not counted from 0
     std = sample_std(values)
     if std is None:
         return None

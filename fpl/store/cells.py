@@ -80,6 +80,42 @@ def cells_frame(lookup: Lookup, experiments: Path, where: str = "") -> pd.DataFr
     return described(frame, CELLS)
 
 
+def gains_frame(cells: pd.DataFrame, table: str, row: str, over: str, where: str = "") -> pd.DataFrame:
+    """Two rows of a table, column by column and seed by seed, each pair of runs once.
+
+    At a small scale several columns show the same runs: counted as often as they are shown, they would make an interval
+    too narrow. `fpl.report.statistics.mean_interval(frame["gain"])` is the interval that tables print.
+
+    Args:
+        cells: `Results.cells`.
+        table: Name of the table, `table1`.
+        row: Key of the row.
+        over: Key of the row that it is held against.
+        where: The store, for errors.
+
+    Returns:
+        `scale`, `column`, `seed`, `ours`, `ours_over`, `gain` (their difference, in the table's unit), `run_id`,
+        `run_id_over`.
+
+    Raises:
+        FplError: There is no such row, or none of its runs.
+    """
+
+    def measured(key: str) -> pd.DataFrame:
+        of_table = cells[(cells["table"] == table) & cells["run_id"].notna()]
+        found = of_table[of_table["row"] == key]
+        if found.empty:
+            there = ", ".join(dict.fromkeys(map(str, of_table["row"]))) or "none"
+            raise FplError(f"no run of {table}.{key} is in the store", where=where, hint=f"rows with runs: {there}")
+        return found
+
+    pairs = measured(row).merge(measured(over), on=["scale", "column", "seed"], suffixes=("", "_over"))
+    pairs = pairs[pairs["run_id"] != pairs["run_id_over"]].drop_duplicates(["run_id", "run_id_over"])
+    pairs["gain"] = pairs["ours"] - pairs["ours_over"]
+    names = ["scale", "column", "seed", "ours", "ours_over", "gain", "run_id", "run_id_over"]
+    return pd.DataFrame(pairs[names]).reset_index(drop=True)
+
+
 def _of_scale(path: Path, tables: Sequence[Experiment], seeds: Sequence[int], lookup: Lookup) -> list[dict[str, Any]]:
     """The rows of one scale; none if the store has no run of it."""
     scale = read_scale(path)

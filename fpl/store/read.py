@@ -185,6 +185,12 @@ class Results:
 
         return compared(self.runs, other.runs)
 
+    def gains(self, table: str, row: str, over: str) -> pd.DataFrame:
+        """What a row of a table gains over another, one line a pair of runs, as `fpl.store.cells.gains_frame`."""
+        from fpl.store.cells import gains_frame
+
+        return gains_frame(self.cells, table, row, over, str(self.folder))
+
     def warnings(self) -> list[str]:
         """What a reader of these results should know before trusting them."""
         frame = self.runs

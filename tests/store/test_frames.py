@@ -13,6 +13,9 @@ import pytest
 
 import fpl
 from fpl.errors import FplError
+from fpl.report.statistics import mean_interval
+from fpl.report.tables.gains import row_gains
+from fpl.report.tables.shown import load_shown
 from fpl.store.columns import CELLS, COLUMNS
 from fpl.store.frames import fractions, in_order, latest
 from fpl.store.read import Results
@@ -169,3 +172,20 @@ def test_two_stores_side_by_side(tmp_path: Path) -> None:
     assert found["miou_whole_best_difference"].iloc[1] == -1.5 and pd.isna(found["miou_whole_best_difference"].iloc[0])
     assert pd.isna(found["run_id_other"].iloc[0]) and "miou_center_best" not in found
     assert found.attrs["columns"]["miou_whole_best_difference"].unit == "points"
+
+
+def test_gains_of_a_row_are_those_that_tables_print() -> None:
+    """Columns of a small scale show the same runs: a pair counts once, as it does in the tables' intervals."""
+    results = fpl.load_results(MINI.with_name("camvid"))
+    (grid,) = load_shown(MINI.parents[1] / "experiments", "camvid", results, names=["table1"], rows="all").grids
+    for found in row_gains([grid], single=True):
+        row = next(row for row in grid.experiment.rows if row.label == found.baseline.ours)
+        gains = results.gains("table1", row.key, row.over)
+        assert sorted(gains["gain"]) == pytest.approx(sorted(found.baseline.values))
+        ours, printed = mean_interval(gains["gain"]), found.baseline.interval
+        assert ours is not None and printed is not None
+        assert (ours.low, ours.high, ours.n) == pytest.approx((printed.low, printed.high, printed.n))
+    shown = results.cells.query("table == 'table1' and row == 'fpl_cps' and run_id.notna()")
+    assert len(shown) > len(results.gains("table1", "fpl_cps", "cps"))
+    with pytest.raises(FplError, match=r"no run of table1\.nothing is in the store"):
+        results.gains("table1", "nothing", "cps")

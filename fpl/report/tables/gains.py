@@ -18,7 +18,8 @@ RULE = (
     "Over columns and seeds: a difference is that of two runs of one column and one seed, each pair once; the "
     f"{100 * CONFIDENCE:.0f} % interval of their mean is Student's t. FPL helps a row if the interval lies above 0 "
     "against its baseline and against each control that trains on the unlabeled images; if against the baseline only, "
-    "the gain is not FPL's own; a control whose interval lies below 0 is named. Seeds draw other batches and heads, not other images."
+    "the gain is not FPL's own; a control whose interval lies below 0 is named. Seeds draw other batches and heads, "
+    "not other images."
 )
 HELPS, NOT_ITS_OWN, HURTS, NOTHING = "FPL helps", "the gain is not FPL's own", "FPL hurts", "nothing is shown"
 
