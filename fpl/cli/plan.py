@@ -41,6 +41,13 @@ def plan(
         str | None,
         typer.Option(help="Plan for GPUs of so much memory, such as 24GB or 32GiB.", show_default="found here"),
     ] = None,
+    gpu_name: Annotated[
+        str | None,
+        typer.Option(
+            help="Plan for GPUs of this name, such as A100: measured runs on it count, else what is assumed of it.",
+            show_default="found here, else a V100",
+        ),
+    ] = None,
     calibrate: Annotated[
         int, typer.Option(min=0, help="First time so many steps of the costliest kinds of runs on this machine.")
     ] = 0,
@@ -57,10 +64,10 @@ def plan(
     from fpl.sweep.plan.memory import parse_memory
 
     scale = scale_file(asked.experiments, asked.scale)
-    has = known_capacity(address, cores, gpus, parse_memory(gpu_memory) if gpu_memory else None)
+    has = known_capacity(address, cores, gpus, parse_memory(gpu_memory) if gpu_memory else None, gpu_name)
     if has is None:
-        if cores is not None or gpus is not None or gpu_memory:
-            where, hint = "--cores, --gpus, --gpu-memory", "leave them out, or --address and RAY_ADDRESS"
+        if cores is not None or gpus is not None or gpu_memory or gpu_name:
+            where, hint = "--cores, --gpus, --gpu-memory, --gpu-name", "leave them out, or --address and RAY_ADDRESS"
             raise FplError("a cluster says itself what it has", where=where, hint=hint)
         from fpl.sweep.session import ray_session
 

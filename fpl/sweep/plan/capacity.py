@@ -76,23 +76,29 @@ class Capacity:
         return sum(execution.room(cpus, gpus) for cpus, gpus in self.nodes or ((self.cores, self.gpus),))
 
 
-def capacity(cores: int | None = None, gpus: int | None = None, gpu_memory: float | None = None) -> Capacity:
-    """This machine's capacity; a number that is given replaces what is found."""
+def capacity(
+    cores: int | None = None, gpus: int | None = None, gpu_memory: float | None = None, gpu_name: str | None = None
+) -> Capacity:
+    """This machine's capacity; what is given replaces what is found."""
     found = gpus_here() if gpus is None or gpus > 0 else []
     return Capacity(
         core_count() if cores is None else cores,
         len(found) if gpus is None else gpus,
         processor_name(),
-        found[0].name if found else "",
+        gpu_name or (found[0].name if found else ""),
         min((gpu.memory for gpu in found), default=0.0) if gpu_memory is None else gpu_memory,
     )
 
 
 def known_capacity(
-    address: str | None, cores: int | None = None, gpus: int | None = None, gpu_memory: float | None = None
+    address: str | None,
+    cores: int | None = None,
+    gpus: int | None = None,
+    gpu_memory: float | None = None,
+    gpu_name: str | None = None,
 ) -> Capacity | None:
     """What there is for runs: this machine; None where a Ray cluster is joined, which says what it holds when it is."""
-    return None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus, gpu_memory)
+    return None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus, gpu_memory, gpu_name)
 
 
 # Instructions that change how sums of floats are rounded, as the kernel lists them.

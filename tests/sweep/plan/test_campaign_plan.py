@@ -348,6 +348,7 @@ def test_gpus_are_those_that_the_driver_names_and_this_process_may_use(
     for visible, count in (("0,2", 2), ("", 0), ("-1", 0)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert capacity().gpus == count
+    assert capacity(gpus=8, gpu_name="A100").words().startswith("8 GPUs (A100")
     assert capacity(gpus=8).gpus == 8 and capacity(gpus=1, gpu_memory=24e9).gpu_memory == 24e9
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     # A tool without a driver.
