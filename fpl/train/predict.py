@@ -44,7 +44,8 @@ def predict_folder(trained: Trained, images: Path, to: Path) -> int:
         Number of images predicted.
 
     Raises:
-        FplError: No image there, results that would overwrite one another, or an image that cannot be read.
+        FplError: No image there, results that would overwrite one another, an image that cannot be read, or a network
+            whose logits mean nothing.
     """
     if to.resolve().is_relative_to(images.resolve()):
         raise FplError("the results would lie among the images", where=str(to), hint="give another folder")
@@ -54,7 +55,10 @@ def predict_folder(trained: Trained, images: Path, to: Path) -> int:
     for done, (name, path) in enumerate(names.items(), start=1):
         image, was_turned = read_upright(path)
         turned += was_turned
-        classes = _classes(trained, image)
+        try:
+            classes = _classes(trained, image)
+        except FplError as error:
+            raise FplError(f"of {path} {error.what}", where=error.where, hint=error.hint) from error
         label, covered = (to / output for output in outputs_of(name))
         _save(label, palette_image(classes, trained.spec))
         _save(covered, overlay(image, classes, trained.spec))

@@ -34,11 +34,23 @@ from fpl.train.progress import Progress
 from fpl.train.resume import tensors_problem
 from fpl.train.runtime import Workers, autocast, prepare_torch
 
+DIVERGED = "the run has diverged: train it again"
+
 
 @dataclass
 class Trained:
-    """A trained method, ready to predict."""
+    """A trained method, ready to predict.
 
+    Attributes:
+        path: File of its weights.
+        config: The run's configuration.
+        spec: The data set that it was trained on.
+        method: What was trained, in evaluation mode.
+        step: Training step that the weights are of.
+        device: Where it computes.
+    """
+
+    path: Path
     config: RunConfig
     spec: DatasetSpec
     method: Method
@@ -47,12 +59,27 @@ class Trained:
 
     @torch.inference_mode()
     def classes(self, image: Tensor, size: tuple[int, int]) -> Tensor:
-        """Class map `[H, W]` (int64) at `size` for a uint8 image `[3, h, w]` already reduced by `data.downscale`."""
+        """Class map `[H, W]` (int64) at `size` for a uint8 image `[3, h, w]` already reduced by `data.downscale`.
+
+        Raises:
+            FplError: The logits are no finite numbers, or the same at every pixel of this image and of noise.
+        """
         crop = self.config.eval.crop or self.config.data.crop
+        predict = WatchedLogits(self.method.predict)
         with autocast(self.config.train, self.device):
             images = image.to(self.device).unsqueeze(0)
-            logits = predict_logits(self.method.predict, images, self.config.eval, crop)
+            logits = predict_logits(predict, images, self.config.eval, crop)
+            if predict.problem(Workers()):
+                # An image of one colour may look the same everywhere; noise does not, to a network that looks at it.
+                predict_logits(predict, _noise(crop).to(self.device), self.config.eval, crop)
+        if problem := predict.problem(Workers()):
+            raise FplError(problem, where=str(self.path), hint=DIVERGED)
         return class_map(logits, size)[0]
+
+
+def _noise(size: tuple[int, int]) -> Tensor:
+    """One image uint8 `[1, 3, *size]`, always the same, which nobody's random state is touched for."""
+    return torch.randint(0, 256, (1, 3, *size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
 def reduced(image: NDArray[np.uint8], factor: int) -> Tensor:
@@ -94,12 +121,16 @@ def load_trained(path: Path, device: torch.device, threads: int | None = 1) -> T
     # Nothing is missing but the memory of banks, which prediction does without.
     method.load_state_dict(state["method"], strict=False)
     method.to(device).eval()
-    return Trained(config, get_spec(config.data.dataset), method, int(state["step"]), device)
+    return Trained(path, config, get_spec(config.data.dataset), method, int(state["step"]), device)
 
 
 def _not_finite(state: Mapping[str, Tensor]) -> str:
     bad = [name for name, value in state.items() if value.is_floating_point() and not bool(value.isfinite().all())]
-    return f"{len(bad)} tensors hold values that are not finite, the first is {bad[0]}" if bad else ""
+    if bad:
+        return f"{len(bad)} tensors hold values that are not finite, the first is {bad[0]}"
+    # Of a channel that is always the same it may be 0.
+    bad = [name for name, value in state.items() if name.endswith("running_var") and bool((value < 0).any())]
+    return f"{len(bad)} tensors hold variances below 0, the first is {bad[0]}" if bad else ""
 
 
 def find_weights(out: Path | None, run: str, choice: str) -> Path:
@@ -161,5 +192,5 @@ def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = N
         )
     progress.note()
     if problem := predict.problem(Workers()):
-        raise FplError(problem, where=f"weights of step {trained.step}", hint="the run has diverged: train it again")
+        raise FplError(problem, where=f"weights of step {trained.step}", hint=DIVERGED)
     return confusion

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ import torch
 
 import fpl
 from fpl.config.schema import RunConfig
+from fpl.errors import FplError
 from fpl.sweep.local import run_local
 from fpl.sweep.places import Places
-from fpl.train.checkpoint import CheckpointFolder, load
+from fpl.train import loop
+from fpl.train.checkpoint import CheckpointFolder, load, save
 from fpl.train.options import LoopOptions
 from fpl.train.runtime import State
+
+Change = Callable[[State], object]
 
 OPTIONS = LoopOptions(checkpoint_every=2, log_every=1, threads=1)
 # The run of `run_file` as FPL+AEL, dropout, sampling and banks included.
@@ -83,3 +88,21 @@ def killed(
             run(config, places, options)
     (folder,) = (places.out / "checkpoints").iterdir()
     return CheckpointFolder(folder)
+
+
+def resumed_at(config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Where the same command would go on, and what it says; no step is taken."""
+    monkeypatch.setattr(loop, "make_loader", lambda *arguments, **named: [])
+    said: list[str] = []
+    with pytest.raises(FplError) as caught:
+        run(config, places, say=said.append)
+    return caught.value.message, "\n".join(said)
+
+
+def rewritten(path: Path, change: Change, *, listed: bool) -> None:
+    """Change a state; with `listed` the list of its parts as well, as if it had been written so."""
+    state = torch.load(path, weights_only=True)
+    if listed:
+        del state["parts"]
+    change(state)
+    (save if listed else lambda path, state: torch.save(state, path))(path, state)

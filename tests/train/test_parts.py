@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-import shutil
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ import pytest
 import torch
 
 import fpl
-from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.losses import kernels
@@ -28,47 +24,7 @@ from fpl.train.checkpoint import CheckpointFolder, load, save
 from fpl.train.evaluate import scores
 from fpl.train.runtime import State
 from fpl.train.trained import evaluate_trained, find_weights, load_trained
-from tests.train.runs import assert_equal_results, elsewhere, killed, run, weights
-
-Change = Callable[[State], object]
-
-
-@pytest.fixture(scope="module")
-def begun(run_file: Path, data_places: Places, tmp_path_factory: pytest.TempPathFactory) -> Places:
-    """A run of six steps that was killed at step 4, with checkpoints of 2 and 4 and the best weights of 3."""
-    places = dataclasses.replace(data_places, out=tmp_path_factory.mktemp("begun") / "out")
-    folder = killed(load_config(run_file), places, after=4)
-    assert sorted(path.name for path in folder.folder.glob("*.pt")) == [
-        "best_00000003.pt",
-        "step_00000002.pt",
-        "step_00000004.pt",
-    ]
-    return places
-
-
-@pytest.fixture
-def copied(begun: Places, places: Places) -> CheckpointFolder:
-    shutil.copytree(begun.out, places.out)
-    (folder,) = (places.out / "checkpoints").iterdir()
-    return CheckpointFolder(folder)
-
-
-def resumed_at(config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """Where the same command would go on, and what it says; no step is taken."""
-    monkeypatch.setattr(loop, "make_loader", lambda *arguments, **named: [])
-    said: list[str] = []
-    with pytest.raises(FplError) as caught:
-        run(config, places, say=said.append)
-    return caught.value.message, "\n".join(said)
-
-
-def rewritten(path: Path, change: Change, *, listed: bool) -> None:
-    """Change a state; with `listed` the list of its parts as well, as if it had been written so."""
-    state = torch.load(path, weights_only=True)
-    if listed:
-        del state["parts"]
-    change(state)
-    (save if listed else lambda path, state: torch.save(state, path))(path, state)
+from tests.train.runs import Change, assert_equal_results, elsewhere, killed, resumed_at, rewritten, run, weights
 
 
 def without(*keys: Any) -> Change:
