@@ -34,7 +34,7 @@ def check_state(run: Run, state: State) -> None:
     """Compare the parts of a checkpoint with what this run would write.
 
     Raises:
-        PartError: Names what is missing, or is of another shape.
+        PartError: Names what is missing, or is of another shape or type.
     """
     if state.get("canonical", canonical(run.config)) != canonical(run.config):
         return  # a checkpoint of another run is no reason to look for an older one: `restore` refuses it
@@ -84,7 +84,7 @@ def _problem(run: Run, state: State) -> str:
 
 
 def tensors_problem(part: str, own: Mapping[str, Any], saved: Mapping[str, Any]) -> str:
-    """Which tensors of a part a checkpoint lacks, or has in another shape; empty if all are there."""
+    """Which tensors of a part a checkpoint lacks, or has in another shape or type; empty if all are there."""
     if lacking := [name for name in own if name not in saved]:
         return f"the part {part!r} lacks {len(lacking)} of {len(own)} entries: {_first(lacking)}"
     if foreign := [name for name in saved if own and name not in own]:
@@ -93,10 +93,20 @@ def tensors_problem(part: str, own: Mapping[str, Any], saved: Mapping[str, Any])
         other = saved[name]
         if isinstance(value, torch.Tensor) != isinstance(other, torch.Tensor):
             return f"{name} of the part {part!r} is a {type(other).__name__}"
+        if not isinstance(value, torch.Tensor):
+            continue
+        # Loading would cast it, and say nothing of what that lost.
+        for own_kind, kind in ((value.dtype, other.dtype), (value.layout, other.layout)):
+            if own_kind != kind:
+                return f"{name} of the part {part!r} is {_kind(kind)} instead of {_kind(own_kind)}"
         # An empty tensor of a fresh method is one whose size the images decide.
-        if isinstance(value, torch.Tensor) and value.numel() and value.shape != other.shape:
+        if value.numel() and value.shape != other.shape:
             return f"{name} of the part {part!r} is {list(other.shape)} instead of {list(value.shape)}"
     return ""
+
+
+def _kind(kind: torch.dtype | torch.layout) -> str:
+    return str(kind).removeprefix("torch.")
 
 
 def _flat(state: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
