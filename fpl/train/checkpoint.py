@@ -21,7 +21,7 @@ PARTS = "parts"
 
 
 class PartError(FplError):
-    """A checkpoint that reads back lacks a part of what was written, or of what the run needs."""
+    """A checkpoint that reads back lacks a part of what was written, or of what the run needs, or has a wrong one."""
 
 
 class CheckpointFolder:
@@ -68,7 +68,7 @@ class CheckpointFolder:
             check: Raises `FplError` for a state that lacks something.
 
         Raises:
-            PartError: Parts are missing, and there is no older checkpoint to continue from.
+            PartError: Parts are missing or wrong, and there is no older checkpoint to continue from.
         """
         paths, lacking = self.steps(), None
         while paths:
@@ -76,6 +76,7 @@ class CheckpointFolder:
             try:
                 state = load(path)
                 check(state)
+                _check_step(path, state)
                 return state
             except FplError as error:
                 if (lack := shortage(error)) is not None:
@@ -123,6 +124,14 @@ def number_of(path: Path) -> int:
     """The step in the name of a file; -1 for a name that is none of ours."""
     found = re.fullmatch(r"(?:step|best)_(\d{8,})", path.stem)
     return int(found[1]) if found else -1
+
+
+def _check_step(path: Path, state: Mapping[str, Any]) -> None:
+    """Refuse a step file of another step than its name says: what comes after that step would be removed."""
+    memory = state.get("memory")
+    if isinstance(memory, Mapping) and "step" in memory and memory["step"] != number_of(path):
+        what = f"the part 'memory' is of step {memory['step']}, the name of the file of step {number_of(path)}"
+        raise PartError(what, where=str(path))
 
 
 def save(path: Path, state: dict[str, Any]) -> None:

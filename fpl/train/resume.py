@@ -74,6 +74,9 @@ def _problem(run: Run, state: State) -> str:
             return problem
     if lacking := sorted(vars(Memory()).keys() ^ state["memory"].keys()):
         return f"the part 'memory' differs in {', '.join(lacking)}"
+    for name, most in (("step", run.config.train.steps), ("best_step", state["memory"]["step"])):
+        if not 0 <= state["memory"][name] <= most:
+            return f"{name} of the part 'memory' is {state['memory'][name]}, not between 0 and {most}"
     if not isinstance(state["threads"], int):
         return "the part 'threads' is no number"
     if state["memory"]["best_step"]:

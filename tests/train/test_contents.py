@@ -91,3 +91,33 @@ def test_weights_of_another_type_are_not_cast(
     assert "best_00000003.pt" in caught.value.message
     message, said = resumed_at(config, places, monkeypatch)
     assert "stopped at step 2 of 6" in message and words in said
+
+
+def of(part: str, **values: object) -> Change:
+    return lambda state: state[part].update(values)
+
+
+@pytest.mark.parametrize("step", [3, 5, 1000, -3])
+def test_a_step_file_is_of_the_step_in_its_name(
+    config: RunConfig, places: Places, copied: CheckpointFolder, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    older, newest = copied.steps()
+    rewritten(newest, of("memory", step=step, best_step=0), listed=True)
+    message, said = resumed_at(config, places, monkeypatch)
+    assert "stopped at step 2 of 6" in message
+    assert f"of step {step}" in said or f"is {step}, not between" in said
+    assert str(newest) in said and "continuing from the checkpoint before it" in said
+    rewritten(older, of("memory", step=1), listed=True)
+    message, said = resumed_at(config, places, monkeypatch)
+    assert f"{older}: the part 'memory' is of step 1, the name of the file of step 2" in message
+    assert f"remove {copied.folder} to start" in message and copied.steps() == [older]  # nothing else was removed
+
+
+def test_no_step_file_is_of_a_step_that_the_run_has_not(
+    config: RunConfig, places: Places, copied: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = copied.steps()[-1]
+    rewritten(newest, of("memory", step=1000), listed=True)
+    newest.rename(newest.with_name("step_00001000.pt"))
+    message, said = resumed_at(config, places, monkeypatch)
+    assert "stopped at step 2 of 6" in message and "step of the part 'memory' is 1000, not between 0 and 6" in said
