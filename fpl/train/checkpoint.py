@@ -129,8 +129,9 @@ def number_of(path: Path) -> int:
 def _check_step(path: Path, state: Mapping[str, Any]) -> None:
     """Refuse a step file of another step than its name says: what comes after that step would be removed."""
     memory = state.get("memory")
-    if isinstance(memory, Mapping) and "step" in memory and memory["step"] != number_of(path):
-        what = f"the part 'memory' is of step {memory['step']}, the name of the file of step {number_of(path)}"
+    step = memory.get("step") if isinstance(memory, Mapping) else None
+    if isinstance(step, int) and step != number_of(path):
+        what = f"the part 'memory' is of step {step}, the name of the file of step {number_of(path)}"
         raise PartError(what, where=str(path))
 
 

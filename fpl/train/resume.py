@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import torch
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from fpl.config.identity import canonical
 from fpl.errors import FplError, ShortageError
-from fpl.text import first_line
 from fpl.train.checkpoint import PartError, load
+from fpl.train.parts import memory_problem, optimizer_problem, part_problem, ranks_problem, tensors_problem
 from fpl.train.runtime import State, restore_rng, rng_state
 from fpl.train.state import Memory
 
@@ -31,12 +29,13 @@ def state_of(run: Run) -> State:
 
 
 def check_state(run: Run, state: State) -> None:
-    """Compare the parts of a checkpoint with what this run would write.
+    """Compare the parts of a checkpoint with what this run would write; nothing of the run is changed.
 
     Raises:
-        PartError: Names what is missing, or is of another shape or type.
+        PartError: Names what is missing, is of another shape or type, or holds what no run writes.
     """
-    if state.get("canonical", canonical(run.config)) != canonical(run.config):
+    own = canonical(run.config)
+    if isinstance(state.get("canonical"), str) and state["canonical"] != own:
         return  # a checkpoint of another run is no reason to look for an older one: `restore` refuses it
     try:
         problem = _problem(run, state)
@@ -44,80 +43,43 @@ def check_state(run: Run, state: State) -> None:
         raise
     except FplError as error:
         raise PartError(error.what, where=error.where) from error
-    except Exception as error:  # parts may hold anything
-        problem = f"its parts are not what a run writes ({type(error).__name__}: {first_line(error)})"
     if problem:
         raise PartError(problem)
 
 
 def _problem(run: Run, state: State) -> str:
-    for part in ("canonical", "method", "optimizers", "ranks", "threads", "memory"):
+    total, classes = run.config.train.steps, run.config.data.num_classes
+    checks: dict[str, Callable[[], str]] = {
+        "canonical": lambda: "" if isinstance(state["canonical"], str) else "the part 'canonical' is no text",
+        "method": lambda: tensors_problem("method", run.method.state_dict(), state["method"]),
+        "optimizers": lambda: _optimizers_problem(run, state["optimizers"]),
+        "ranks": lambda: ranks_problem(state["ranks"], run.context.device),
+        "threads": lambda: "" if type(state["threads"]) is int else "the part 'threads' is no number",
+        "memory": lambda: memory_problem(state["memory"], total, classes) or _best_problem(run, state["memory"]),
+    }
+    for part in checks:
         if part not in state:
             return f"the checkpoint lacks the part {part!r}"
-    if problem := tensors_problem("method", run.method.state_dict(), state["method"]):
-        return problem
+    return next(filter(None, (part_problem(part, check) for part, check in checks.items())), "")
+
+
+def _optimizers_problem(run: Run, saved: State) -> str:
     for name, optimizer in run.optimizers.items():
-        if name not in state["optimizers"]:
+        if name not in saved:
             return f"the part 'optimizers' lacks {name!r}"
-        saved, own, where = state["optimizers"][name], optimizer.state_dict(), f"optimizers.{name}"
-        if len(saved["param_groups"]) != len(own["param_groups"]):
-            return f"{where} has {len(saved['param_groups'])} parameter groups instead of {len(own['param_groups'])}"
-        if problem := tensors_problem(where, _flat(own["state"]), _flat(saved["state"])):
+        if problem := optimizer_problem(f"optimizers.{name}", optimizer.state_dict(), saved[name]):
             return problem
-    if not state["ranks"]:
-        return "the part 'ranks' is empty"
-    own_rng = {"cpu": torch.get_rng_state()}
-    for number, rank in enumerate(state["ranks"]):
-        if lacking := [key for key in ("rng", "terms") if not rank.get(key)]:
-            return f"the part 'ranks' lacks {lacking[0]!r} of rank {number}"
-        if problem := tensors_problem(f"ranks.{number}.rng", own_rng, {"cpu": rank["rng"].get("cpu")}):
-            return problem
-    if lacking := sorted(vars(Memory()).keys() ^ state["memory"].keys()):
-        return f"the part 'memory' differs in {', '.join(lacking)}"
-    for name, most in (("step", run.config.train.steps), ("best_step", state["memory"]["step"])):
-        if not 0 <= state["memory"][name] <= most:
-            return f"{name} of the part 'memory' is {state['memory'][name]}, not between 0 and {most}"
-    if not isinstance(state["threads"], int):
-        return "the part 'threads' is no number"
-    if state["memory"]["best_step"]:
-        best = run.folder.best(state["memory"]["best_step"])
-        if load(best).get("step") != state["memory"]["best_step"]:
-            return f"the best weights that it names, {best.name}, are of another step"
     return ""
 
 
-def tensors_problem(part: str, own: Mapping[str, Any], saved: Mapping[str, Any]) -> str:
-    """Which tensors of a part a checkpoint lacks, or has in another shape or type; empty if all are there."""
-    if lacking := [name for name in own if name not in saved]:
-        return f"the part {part!r} lacks {len(lacking)} of {len(own)} entries: {_first(lacking)}"
-    if foreign := [name for name in saved if own and name not in own]:
-        return f"the part {part!r} has {len(foreign)} entries that this run has not: {_first(foreign)}"
-    for name, value in own.items():
-        other = saved[name]
-        if isinstance(value, torch.Tensor) != isinstance(other, torch.Tensor):
-            return f"{name} of the part {part!r} is a {type(other).__name__}"
-        if not isinstance(value, torch.Tensor):
-            continue
-        # Loading would cast it, and say nothing of what that lost.
-        for own_kind, kind in ((value.dtype, other.dtype), (value.layout, other.layout)):
-            if own_kind != kind:
-                return f"{name} of the part {part!r} is {_kind(kind)} instead of {_kind(own_kind)}"
-        # An empty tensor of a fresh method is one whose size the images decide.
-        if value.numel() and value.shape != other.shape:
-            return f"{name} of the part {part!r} is {list(other.shape)} instead of {list(value.shape)}"
+def _best_problem(run: Run, memory: State) -> str:
+    """Whether the best weights that a checkpoint names are there."""
+    if not memory["best_step"]:
+        return ""
+    best = run.folder.best(memory["best_step"])
+    if load(best).get("step") != memory["best_step"]:
+        return f"the best weights that it names, {best.name}, are of another step"
     return ""
-
-
-def _kind(kind: torch.dtype | torch.layout) -> str:
-    return str(kind).removeprefix("torch.")
-
-
-def _flat(state: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
-    return {f"{parameter}.{name}": value for parameter, each in state.items() for name, value in each.items()}
-
-
-def _first(names: list[str], limit: int = 3) -> str:
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def restore(run: Run, state: State) -> None:

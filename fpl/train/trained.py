@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,8 +29,8 @@ from fpl.text import first_line
 from fpl.train.checkpoint import CheckpointFolder, load
 from fpl.train.evaluate import class_map, evaluate, predict_logits
 from fpl.train.logits import WatchedLogits
+from fpl.train.parts import part_problem, tensors_problem
 from fpl.train.progress import Progress
-from fpl.train.resume import tensors_problem
 from fpl.train.runtime import Workers, autocast, prepare_torch
 
 DIVERGED = "the run has diverged: train it again"
@@ -115,22 +114,12 @@ def load_trained(path: Path, device: torch.device, threads: int | None = 1) -> T
 
     method = method_class(config.method)(config, build, Workers())
     fit_norms(method, config.model.norm, device.type)
-    problem = tensors_problem("method", method.kept_state(), state["method"]) or _not_finite(state["method"])
-    if problem:
+    if problem := part_problem("method", lambda: tensors_problem("method", method.kept_state(), state["method"])):
         raise FplError(problem, where=str(path), hint="give best.pt or last.pt of a run, or train it again")
     # Nothing is missing but the memory of banks, which prediction does without.
     method.load_state_dict(state["method"], strict=False)
     method.to(device).eval()
     return Trained(path, config, get_spec(config.data.dataset), method, int(state["step"]), device)
-
-
-def _not_finite(state: Mapping[str, Tensor]) -> str:
-    bad = [name for name, value in state.items() if value.is_floating_point() and not bool(value.isfinite().all())]
-    if bad:
-        return f"{len(bad)} tensors hold values that are not finite, the first is {bad[0]}"
-    # Of a channel that is always the same it may be 0.
-    bad = [name for name, value in state.items() if name.endswith("running_var") and bool((value < 0).any())]
-    return f"{len(bad)} tensors hold variances below 0, the first is {bad[0]}" if bad else ""
 
 
 def find_weights(out: Path | None, run: str, choice: str) -> Path:

@@ -15,8 +15,11 @@ from fpl.sweep.places import Places
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.predict import predict_folder
 from fpl.train.runtime import State
+from fpl.train.state import Memory
 from fpl.train.trained import load_trained
 from tests.train.runs import Change, resumed_at, rewritten
+
+PARTS = ("canonical", "method", "optimizers", "ranks", "threads", "memory")
 
 
 def times(factor: float) -> Change:
@@ -38,7 +41,7 @@ def negative_variance(state: State) -> None:
     [
         (times(1e30), "logits of 19 of 19 classes are not finite"),
         (times(0), "same at every pixel"),
-        (negative_variance, r"1 tensors hold variances below 0, the first is .*running_var"),
+        (negative_variance, r"1 tensors of the part 'method' hold variances below 0, the first is .*running_var"),
     ],
 )
 @pytest.mark.parametrize("flat", [False, True])
@@ -102,7 +105,7 @@ def test_a_step_file_is_of_the_step_in_its_name(
     config: RunConfig, places: Places, copied: CheckpointFolder, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     older, newest = copied.steps()
-    rewritten(newest, of("memory", step=step, best_step=0), listed=True)
+    rewritten(newest, of("memory", step=step), listed=True)
     message, said = resumed_at(config, places, monkeypatch)
     assert "stopped at step 2 of 6" in message
     assert f"of step {step}" in said or f"is {step}, not between" in said
@@ -121,3 +124,88 @@ def test_no_step_file_is_of_a_step_that_the_run_has_not(
     newest.rename(newest.with_name("step_00001000.pt"))
     message, said = resumed_at(config, places, monkeypatch)
     assert "stopped at step 2 of 6" in message and "step of the part 'memory' is 1000, not between 0 and 6" in said
+
+
+def first_momentum(value: float) -> Change:
+    return lambda state: state["optimizers"]["main"]["state"][0]["momentum_buffer"].fill_(value)
+
+
+def first_weight(value: float) -> Change:
+    return lambda state: next(iter(state["method"].values())).fill_(value)
+
+
+def group(**values: object) -> Change:
+    return lambda state: state["optimizers"]["main"]["param_groups"][0].update(values)
+
+
+def rank(**values: object) -> Change:
+    return lambda state: state["ranks"][0].update(values)
+
+
+def terms(**values: object) -> Change:
+    return lambda state: state["ranks"][0]["terms"].update(values)
+
+
+def set_to(part: str, value: object) -> Change:
+    return lambda state: state.update({part: value})
+
+
+def bare_groups(state: State) -> None:
+    main = state["optimizers"]["main"]
+    main["param_groups"] = [{"params": group["params"]} for group in main["param_groups"]]
+
+
+def renamed_momentum(state: State) -> None:
+    main = state["optimizers"]["main"]
+    main["state"] = {str(number): each for number, each in main["state"].items()}
+
+
+ONE = {"loss": torch.ones(())}
+WRONG: dict[str, tuple[Change, str]] = {
+    **{f"{part} of {value!r}": (set_to(part, value), part) for part in PARTS for value in (None, "x", [1])},
+    "a step that is text": (of("memory", step="x"), "step of the part 'memory'"),
+    **{f"{name} of None": (of("memory", **{name: None}), f"{name} of the part 'memory'") for name in vars(Memory())},
+    "time": (of("memory", seconds=float("nan")), "seconds of the part 'memory'"),
+    "rows": (of("memory", history=[{"loss": 1.0}]), "history of the part 'memory'"),
+    "words": (of("memory", history=[{"step": 1, "loss": "x"}]), "history of the part 'memory'"),
+    "counts": (of("memory", last_confusion=[[1]]), "last_confusion of the part 'memory'"),
+    "groups without keys": (bare_groups, "parameter group 0 of optimizers.main"),
+    "momentum that is text": (group(momentum="x", lr=float("nan")), "parameter group 0 of optimizers.main"),
+    "other parameters": (group(params=[0]), "parameter group 0 of optimizers.main"),
+    "names of parameters": (renamed_momentum, "optimizers.main"),
+    "momentum": (first_momentum(float("nan")), "'optimizers.main' hold values that are not finite"),
+    "weights": (first_weight(float("inf")), "'method' hold values that are not finite"),
+    "random state of numbers": (rank(rng={"cpu": torch.rand(5056)}), "ranks.0.rng"),
+    "no random state": (rank(rng={"cpu": torch.zeros(5056, dtype=torch.uint8)}), "ranks"),
+    "terms": (rank(terms=[1]), "ranks"),
+    "rows of terms": (terms(steps=[4], rows=[3]), "ranks"),
+    "terms of no step": (terms(steps=[], rows=[ONE]), "ranks.0.terms"),
+    "terms by turns": (terms(steps=[3, 4], rows=[ONE, {"other": torch.ones(())}]), "ranks.0.terms"),
+    "terms that are no numbers": (terms(steps=[4], rows=[{"loss": torch.tensor(float("nan"))}]), "ranks.0.terms"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_part_with_other_contents_leads_to_the_checkpoint_before(
+    config: RunConfig, places: Places, copied: CheckpointFolder, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    change, words = WRONG[wrong]
+    newest = copied.steps()[-1]
+    rewritten(newest, change, listed=True)
+    message, said = resumed_at(config, places, monkeypatch)
+    if wrong == "canonical of 'x'":
+        assert "belongs to another configuration" in message
+        return
+    assert "stopped at step 2 of 6" in message and words in said
+    assert str(newest) in said and "continuing from the checkpoint before it" in said
+
+
+def test_where_no_checkpoint_holds_what_it_should_nothing_is_changed(
+    config: RunConfig, places: Places, copied: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in copied.steps():
+        rewritten(path, bare_groups, listed=True)
+    before = sorted(copied.folder.glob("*.pt"))
+    message, _ = resumed_at(config, places, monkeypatch)
+    assert "step_00000004.pt: parameter group 0 of optimizers.main differs in its keys" in message
+    assert sorted(copied.folder.glob("*.pt")) == before
