@@ -163,7 +163,11 @@ def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
     if not isinstance(state, dict):
         raise FplError(f"holds a {type(state).__name__}, no checkpoint", where=str(path))
     listed = state.pop(PARTS, None)
-    if problem := _differs(listed, inventory(state)):
+    try:
+        problem = _differs(listed, inventory(state))
+    except RecursionError:
+        problem = "has a part of too many lists inside lists: this suite has not written it so"
+    if problem:
         raise PartError(problem, where=str(path))
     return state
 
@@ -194,7 +198,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 def _differs(listed: Any, found: Mapping[str, list[Any]]) -> str:
     """In what the parts found are not those listed; empty if they are the same."""
-    if not isinstance(listed, dict) or not listed:
+    if not isinstance(listed, dict) or not listed or not all(map(_is_entry, listed.values())):
         return f"has no list of its parts ({', '.join(found) or 'it is empty'}): this suite has not written it so"
     for name, wanted in listed.items():
         if name not in found:
@@ -205,3 +209,7 @@ def _differs(listed: Any, found: Mapping[str, list[Any]]) -> str:
     if foreign := [name for name in found if name not in listed]:
         return f"has the part {foreign[0]!r}, which is not in the list of its parts"
     return ""
+
+
+def _is_entry(value: Any) -> bool:
+    return isinstance(value, list) and [type(each) for each in value] == [int, str]

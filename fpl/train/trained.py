@@ -33,6 +33,7 @@ from fpl.train.parts import part_problem, tensors_problem
 from fpl.train.progress import Progress
 from fpl.train.runtime import Workers, autocast, prepare_torch
 
+ANOTHER = "give best.pt or last.pt of a run, or train it again"
 DIVERGED = "the run has diverged: train it again"
 
 
@@ -95,16 +96,18 @@ def load_trained(path: Path, device: torch.device, threads: int | None = 1) -> T
     """Load `best.pt` or `last.pt` of a run, to predict with `threads` CPU threads; None: torch as it is set.
 
     Raises:
-        FplError: The file is missing, damaged, of another kind, or lacks a part, or a weight is no finite number.
+        FplError: The file is missing, damaged, of another kind, or lacks a part, or a part holds what no run
+            writes, weights that are no finite numbers say.
     """
     state = load(path, device=device)
     if lacking := [name for name in ("config", "method", "step") if name not in state]:
         what = f"not a weights file of this suite: it lacks the part {lacking[0]!r}"
         raise FplError(what, where=str(path), hint="give best.pt or last.pt of a run")
-    try:
-        config = validate(json.loads(state["config"]), default_origin=str(path))
-    except (TypeError, ValueError) as error:
-        raise FplError(f"its configuration cannot be read: {first_line(error)}", where=str(path)) from error
+    config = _config(state["config"], path)
+    step, total = state["step"], config.train.steps
+    if type(step) is not int or not 0 <= step <= total:
+        what = f"its step is {step if type(step) is int else type(step).__name__}, no number from 0 to {total}"
+        raise FplError(what, where=str(path), hint=ANOTHER)
 
     if threads is not None:
         prepare_torch(config.train, threads)
@@ -115,11 +118,24 @@ def load_trained(path: Path, device: torch.device, threads: int | None = 1) -> T
     method = method_class(config.method)(config, build, Workers())
     fit_norms(method, config.model.norm, device.type)
     if problem := part_problem("method", lambda: tensors_problem("method", method.kept_state(), state["method"])):
-        raise FplError(problem, where=str(path), hint="give best.pt or last.pt of a run, or train it again")
+        raise FplError(problem, where=str(path), hint=ANOTHER)
     # Nothing is missing but the memory of banks, which prediction does without.
     method.load_state_dict(state["method"], strict=False)
     method.to(device).eval()
-    return Trained(path, config, get_spec(config.data.dataset), method, int(state["step"]), device)
+    return Trained(path, config, get_spec(config.data.dataset), method, step, device)
+
+
+def _config(text: object, path: Path) -> RunConfig:
+    """The configuration that a weights file was written with."""
+    try:
+        tree = json.loads(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError) as error:
+        what = f"its configuration cannot be read: {first_line(error)}"
+        raise FplError(what, where=str(path), hint=ANOTHER) from error
+    if not isinstance(text, str) or not isinstance(tree, dict):
+        what = f"its configuration is a {type(tree).__name__}, no table as text"
+        raise FplError(what, where=str(path), hint=ANOTHER)
+    return validate(tree, default_origin=str(path))
 
 
 def find_weights(out: Path | None, run: str, choice: str) -> Path:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fpl.errors import FplError
-from fpl.train.checkpoint import CheckpointFolder, load, save
+from fpl.train.checkpoint import CheckpointFolder, PartError, load, save
 
 
 def test_round_trip_is_exact(tmp_path: Path) -> None:
@@ -91,3 +91,26 @@ def test_kill_while_writing_leaves_a_readable_checkpoint(tmp_path: Path) -> None
     latest = CheckpointFolder(tmp_path, said.append).latest()
     assert latest is not None and said == []
     assert torch.equal(latest["w"], torch.full((300_000,), float(latest["step"])))
+
+
+@pytest.mark.parametrize(
+    "listed", [3, [], {}, {"w": 3}, {"w": []}, {"w": torch.zeros(2)}, {"w": [torch.zeros(2), torch.zeros(2)]}], ids=str
+)
+def test_a_list_of_parts_that_is_none(tmp_path: Path, listed: object) -> None:
+    torch.save({"w": 1, "parts": listed}, tmp_path / "x.pt")
+    with pytest.raises(PartError, match=r"x\.pt: has no list of its parts"):
+        load(tmp_path / "x.pt")
+
+
+def test_lists_inside_lists_without_end(tmp_path: Path) -> None:
+    deep: list[object] = []
+    for _ in range(2000):
+        deep = [deep]
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10 * limit)
+    try:
+        torch.save({"w": deep, "parts": {"w": [0, ""]}}, tmp_path / "x.pt")
+    finally:
+        sys.setrecursionlimit(limit)
+    with pytest.raises(PartError, match=r"x\.pt: has a part of too many lists"):
+        load(tmp_path / "x.pt")

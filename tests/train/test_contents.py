@@ -209,3 +209,21 @@ def test_where_no_checkpoint_holds_what_it_should_nothing_is_changed(
     message, _ = resumed_at(config, places, monkeypatch)
     assert "step_00000004.pt: parameter group 0 of optimizers.main differs in its keys" in message
     assert sorted(copied.folder.glob("*.pt")) == before
+
+
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        ("step", ["abc", float("nan"), [1], torch.zeros(2), None, True, -7, 7, 10**30]),
+        ("config", ["[]", "3", "null", '"x"', "[" * 100_000, "{", "", b"{}", 3, None, torch.zeros(2), {}]),
+        ("method", [None, torch.zeros(3), [1], {}, {1: torch.zeros(1)}, "x"]),
+    ],
+)
+def test_weights_with_other_contents_do_not_predict(copied: CheckpointFolder, part: str, values: list[object]) -> None:
+    path = copied.best(3)
+    for value in values:
+        rewritten(path, set_to(part, value), listed=True)
+        with pytest.raises(FplError, match=part) as caught:
+            load_trained(path, torch.device("cpu"))
+        message = caught.value.message
+        assert str(path) in message and "best.pt or last.pt" in message and len(message) < 500
