@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -187,18 +188,16 @@ def select_device(name: str) -> torch.device:
         name = f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"
     elif name == "cuda":
         name = f"cuda:{local_rank}"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise FplError(f"{name!r} is no device", where="--device", hint="auto, cpu, cuda or cuda:N") from None
-    if device.type == "cuda":
+    # By its name: torch takes "cpu:5" too, which no file can be read to, and numbers beyond its own for others.
+    found = re.fullmatch(r"cpu|cuda:(0|[1-9][0-9]{0,8})", name)
+    if found is None:
+        raise FplError(f"{name!r} is no device to compute on", where="--device", hint="auto, cpu, cuda or cuda:N")
+    if name != "cpu":
         count = torch.cuda.device_count()
-        if (device.index or 0) >= count:
+        if int(found[1]) >= count:
             raise FplError(f"{name} asked for, {count} GPUs seen here", where="--device", hint="use auto or cpu")
-        torch.cuda.set_device(device)
-    elif device.type != "cpu":
-        raise FplError(f"{name!r} is not supported", where="--device", hint="auto, cpu, cuda or cuda:N")
-    return device
+        torch.cuda.set_device(name)
+    return torch.device(name)
 
 
 def prepare_torch(train: TrainConfig, threads: int) -> None:
