@@ -11,7 +11,7 @@ from fpl.errors import FplError
 from fpl.models.network import resize
 from fpl.train.evaluate import class_map, predict_logits
 from fpl.train.runtime import autocast, select_device
-from fpl.train.trained import Trained, find_weights, load_trained, reduced
+from fpl.train.trained import DIVERGED, Trained, find_weights, load_trained, reduced
 
 
 class SegmentationModel(nn.Module):
@@ -66,8 +66,15 @@ class SegmentationModel(nn.Module):
 
     @torch.inference_mode()
     def predict(self, images: Tensor) -> Tensor:
-        """Class of each pixel, int64 `[B, H, W]`, of images as `forward` takes them."""
-        return class_map(self(images), (images.shape[-2], images.shape[-1]))
+        """Class of each pixel, int64 `[B, H, W]`, of images as `forward` takes them.
+
+        Raises:
+            FplError: As `forward`, or the scores are no finite numbers.
+        """
+        scores = self(images)
+        if not bool(scores.isfinite().all()):
+            raise FplError("the scores are not finite", where=f"weights of step {self.step}", hint=DIVERGED)
+        return class_map(scores, (images.shape[-2], images.shape[-1]))
 
 
 def load_model(

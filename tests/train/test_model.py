@@ -110,6 +110,14 @@ def test_other_images_are_refused(model: SegmentationModel, images: torch.Tensor
         model(images)
 
 
+def test_scores_that_are_no_numbers_have_no_class(model: SegmentationModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model.method, "predict", lambda image: torch.full((1, 19, 40, 40), float("nan")))
+    image = torch.zeros(1, 3, 40, 40, dtype=torch.uint8)
+    assert model(image).isnan().all()  # who trains it further sees what it gives
+    with pytest.raises(FplError, match="weights of step 6: the scores are not finite"):
+        model.predict(image)
+
+
 def test_what_is_no_run_is_refused(run_file: Path, places: Places, tmp_path: Path) -> None:
     file = _trained(run_file, places)
     with pytest.raises(FplError, match="no run 'nothing'"):
