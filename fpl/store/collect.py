@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fpl.config.search import Parameter
 from fpl.store.compact import Held, Rows, held
 from fpl.store.left import left_there
-from fpl.store.parts import DamagedError, LeftOut, clean, files_of, open_part, read_part
+from fpl.store.parts import SUFFIX, DamagedError, LeftOut, clean, files_of, open_part, read_part
 from fpl.store.remote import bring_left
 from fpl.store.rows import misfit, read_object, read_space
-from fpl.store.schema import SCHEMAS, STUDIES, TRIALS
+from fpl.store.schema import OF_ONE_RUN, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.store.usable import ALL
+from fpl.store.values import differing
 
 
 def look_over(folder: Path, table: str) -> list[LeftOut]:
@@ -45,6 +48,7 @@ def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:
         return SCHEMAS[table].empty_table(), [LeftOut(table, folder / table, str(error))]
     parts, left_out = Rows(SCHEMAS[table]), list[LeftOut]()
     spaces = _spaces(folder) if table == TRIALS and names else {}
+    published: pa.Table | None = None
     known = held(folder, table, names)
     rows = known.rows(table)
     if rows is None or (spaces and _fitting(rows, spaces)[1]):
@@ -61,10 +65,32 @@ def read_parts(folder: Path, table: str) -> tuple[pa.Table, list[LeftOut]]:
         if spaces:
             part, misfits = _fitting(part, spaces)
             problems += misfits
-        parts.add(part)
+        if path.stem == ALL and table in OF_ONE_RUN:
+            published = part
+        else:
+            parts.add(part)
         left_out += [LeftOut(table, path, problem) for problem in problems]
+    whole = parts.whole()
+    if published is not None:
+        whole, problems = _beside(whole, published, table)
+        left_out += [LeftOut(table, folder / table / f"{ALL}{SUFFIX}", problem) for problem in problems]
     # All at once: it takes as long for one file as for a thousand.
-    return clean(parts.whole()), left_out
+    return clean(whole), left_out
+
+
+def _beside(own: pa.Table, published: pa.Table, table: str) -> tuple[pa.Table, list[str]]:
+    """Rows of files of single runs and those that were published, each run once, and what is left out of the latter.
+
+    A run that has a file of its own is that one, as for `fpl.store.done`.
+    """
+    twice = pc.is_in(published["run_id"], value_set=own["run_id"].combine_chunks())
+    told = []
+    if table == RUNS and pc.any(twice).as_py():
+        told = [
+            f"{run_id}: stands with other results in {run_id}{SUFFIX} beside it, which counts"
+            for run_id in differing(own, published.filter(twice), table)
+        ]
+    return pa.concat_tables([own, published.filter(pc.invert(twice))]), told
 
 
 def _spaces(folder: Path) -> dict[str, dict[str, Parameter]]:

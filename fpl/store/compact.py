@@ -28,8 +28,9 @@ import pyarrow.parquet as pq
 
 from fpl.files import write_atomic
 from fpl.store.left import Version, left_there
-from fpl.store.parts import SUFFIX, DamagedError, files_of, is_sound, read_part
+from fpl.store.parts import SUFFIX, DamagedError, files_of, read_part
 from fpl.store.schema import OF_ONE_RUN, SCHEMAS
+from fpl.store.usable import is_sound
 
 FOLDER = "compact"
 INDEX = b"fpl.compact"

@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from fpl.files import move
-from fpl.store.parts import ALL, SUFFIX, LeftOut, clean, read_part
+from fpl.store.parts import SUFFIX, LeftOut, clean, read_part
 from fpl.store.schema import FAILURES, METRICS, OF_ONE_RUN, RUNS
+from fpl.store.usable import ALL
 from fpl.store.write import failure_path, run_path
 
 

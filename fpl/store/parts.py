@@ -17,20 +17,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fpl.errors import FplError
-from fpl.names import is_name
 from fpl.store.left import left_there
-from fpl.store.rows import LOOKED_AT, problem_of
 from fpl.store.schema import FAILURES, KEYS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.store.usable import ALL, usable
+from fpl.store.values import columns_of
 from fpl.text import REPLACEMENT, UNPRINTABLE, first_line, printable
 
 SUFFIX = ".parquet"
 UNREADABLE = "cannot be read: "
-# The file of a table that is not one per run: what is published.
-ALL = "all"
 # Tables whose files hold a row at least.
 NEVER_EMPTY = (RUNS, FAILURES, NOISE, STUDIES, TRIALS)
-# So many rows of a kind are named, and no more.
-SHOWN = 3
 
 HINTS = {
     RUNS: "the run counts as not done: its `fpl train` or `fpl reproduce` puts this file aside and trains it again",
@@ -106,17 +102,17 @@ def files_of(folder: Path, table: str) -> list[str]:
 def read_part(path: Path, table: str, *, keys: bool = False) -> tuple[pa.Table, list[str]]:
     """The rows of one file that can be used, all columns of the schema, and what is wrong with the others.
 
-    Their text is as it was written: `clean` it before it is shown. With `keys` only the columns that no row may lack
+    Their text is as it was written: `clean` it before it is shown. With `keys` only the columns that are looked at
     are read, and the others are null.
     """
     schema = SCHEMAS[table]
     try:
-        part = _under_schema(open_part(path, table), schema, KEYS[table] if keys else schema.names)
+        part = _under_schema(open_part(path, table), schema, columns_of(table) if keys else schema.names)
     except FileNotFoundError:
         return schema.empty_table(), []  # the record of a failure goes when its run succeeds
     except DamagedError as error:
         return schema.empty_table(), [str(error)]
-    return _usable(part, table, path.stem)
+    return usable(part, table, path.stem)
 
 
 def open_part(path: Path, table: str) -> pq.ParquetFile:
@@ -234,63 +230,3 @@ def _clean(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.replace_substring_regex(column, UNPRINTABLE, REPLACEMENT)
     rows = [None if row is None else [item and printable(item) for item in row] for row in column.to_pylist()]
     return pa.chunked_array([pa.array(rows, kind)])
-
-
-def _usable(part: pa.Table, table: str, stem: str) -> tuple[pa.Table, list[str]]:
-    """The rows that can be used, and what is wrong with the others: each problem once, with the first of its rows."""
-    problems: dict[str, list[str]] = {}
-    right = []
-    for number, what in enumerate(_problems(part, table, stem)):
-        right.append(not what)
-        if what:
-            problems.setdefault(what, []).append(_label(part, number))
-    if all(right):
-        return part, []
-    told = []
-    for what, labels in problems.items():
-        more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
-        rows = f"{', '.join(dict.fromkeys(labels[:SHOWN]))}{more}: " if len(part) > 1 else ""
-        told.append(f"{rows}{what}")
-    return part.filter(pa.array(right, pa.bool_())), told
-
-
-def is_sound(rows: pa.Table, table: str) -> bool:
-    """Whether nothing is wrong with any of the rows of several files of a table."""
-    return not any(_problems(rows, table, ALL))
-
-
-def _problems(part: pa.Table, table: str, stem: str) -> list[str]:
-    """Per row what is wrong with it; empty if nothing is."""
-    if table in LOOKED_AT:
-        found = [problem_of(table, row) for row in part.select(LOOKED_AT[table]).to_pylist()]
-    else:
-        found = _without_keys(part, table)
-    if "run_id" not in KEYS[table]:
-        return found
-    # A file of a run holds that run alone; those of repetitions are called by their number too.
-    alone = stem != ALL and table != NOISE
-    ids = part["run_id"]
-    wrong = {
-        name: f"a row of another run, {name}" if is_name(name) else f"run_id {name!r} is no name"
-        for name in ids.unique().to_pylist()
-        if name is not None and (not is_name(name) or (alone and name != stem))
-    }
-    if wrong:
-        found = [what or wrong.get(name, "") for what, name in zip(found, ids.to_pylist(), strict=True)]
-    return found
-
-
-def _without_keys(part: pa.Table, table: str) -> list[str]:
-    found = [""] * len(part)
-    for name in KEYS[table]:
-        if part[name].null_count:
-            nulls = part[name].is_null().to_pylist()
-            found = [what or f"no {name}" * null for what, null in zip(found, nulls, strict=True)]
-    return found
-
-
-def _label(part: pa.Table, number: int) -> str:
-    """What a row is called where it is named."""
-    keys = ("study", "number") if "study" in part.column_names else ("run_id",)
-    values = [part[key][number].as_py() for key in keys if key in part.column_names]
-    return " ".join(map(str, values)) if is_name(values[0]) else f"row {number + 1}"

@@ -1,0 +1,131 @@
+"""Values that nothing can have, and rows of one name that differ: left out and named, and nothing else is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from fpl.store.done import is_done
+from fpl.store.parts import read_part
+from fpl.store.publish import publish_runs
+from fpl.store.read import Results
+from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.store.values import RANGES, columns_of
+from fpl.store.write import run_path, write_table
+from tests.report.world_search import EIGHTH, study, trial
+from tests.store.test_store import add
+
+RUN_IDS = [f"run-{number}" for number in range(6)]
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """Six runs, two trials and a repetition in one file a table."""
+    source, target = tmp_path / "source", tmp_path / "published"
+    for number, name in enumerate(RUN_IDS):
+        add(source, name, miou=40.0 + number, seed=number)
+        write_table(source / NOISE / f"{name}-0.parquet", NOISE, [{"run_id": name, "recipe": "r", "repeat": 0}])
+        write_table(
+            source / CLASSES / f"{name}.parquet", CLASSES, [{"run_id": name, "choice": "last", "class_index": 0}]
+        )
+        write_table(source / FUZZINESS / f"{name}.parquet", FUZZINESS, [{"run_id": name, "step": 1, "direction": "12"}])
+        write_table(
+            source / HISTORY / f"{name}.parquet",
+            HISTORY,
+            [{"run_id": name, "step": 1, "metric": metric, "value": 30.0} for metric in ("miou", "loss")],
+        )
+    publish_runs(source, target, set(RUN_IDS))
+    study(target)
+    for number in range(2):
+        trial(target, number, {"loss.strategy": "n-1", "loss.threshold": 0.9}, 40.0)
+    return target
+
+
+def path_of(store: Path, table: str) -> Path:
+    names = {STUDIES: f"{EIGHTH}.parquet", TRIALS: f"{EIGHTH}-00001.parquet"}
+    return store / table / names.get(table, "all.parquet")
+
+
+def change(path: Path, table: str, place: int, **values: Any) -> str:
+    """Give one row of a file other values."""
+    rows = pq.read_table(path).to_pylist()
+    rows[place] |= values
+    write_table(path, table, rows)
+    return str(rows[place].get("run_id", ""))
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "values"),
+    [
+        (RUNS, "miou_whole_last", [250.0, float("inf"), 1e300, -1.0, float("nan")]),
+        (RUNS, "pixel_accuracy_center_best", [100.1, float("-inf")]),
+        (RUNS, "train_seconds", [-1.0, float("inf"), float("nan"), 1e300]),
+        (RUNS, "labeled_images", [-3]),
+        (NOISE, "miou_whole_best", [250.0, float("nan")]),
+        (CLASSES, "iou", [-5.0, 101.0, float("inf")]),
+        (CLASSES, "right_pixels", [-1]),
+        (FUZZINESS, "share_k1", [1.5]),
+        (HISTORY, "value", [250.0, float("-inf")]),
+        (HISTORY, "step", [-2]),
+        (STUDIES, "wall_seconds", [float("inf")]),
+        (TRIALS, "score", [-1e308]),
+        (TRIALS, "values", [[50.0, 1e300]]),
+        (TRIALS, "number", [-1]),
+        (TRIALS, "device_hours", [-1e308]),
+    ],
+)
+def test_impossible_values(published: Path, table: str, column: str, values: list[Any]) -> None:
+    path, before = path_of(published, table), len(read_part(path_of(published, table), table)[0])
+    original = path.read_bytes()
+    for value in values:
+        path.write_bytes(original)
+        more = {"steps": [1, 2]} if column == "values" else {"metric": "miou"} if column == "value" else {}
+        run = change(path, table, before - 2 if before > 1 else 0, **{column: value}, **more)
+        part, (problem,) = read_part(path, table)
+        assert len(part) == before - 1 and f"{column} is no number from 0 to" in problem and run in problem
+        assert all(column in str(found) for found in Results(published).left_out)
+
+
+def test_numbers_that_can_be(published: Path) -> None:
+    """NaN where nothing is known, any loss at all, and a mean of 100 rounded up."""
+    change(path_of(published, CLASSES), CLASSES, 0, iou=float("nan"))
+    change(path_of(published, HISTORY), HISTORY, 1, metric="loss", value=float("-inf"))
+    change(path_of(published, RUNS), RUNS, 0, miou_whole_last=100.00000000000001, pixel_accuracy_whole_last=0.0)
+    results = Results(published)
+    assert len(results.runs) == len(results.history) == len(results.classes) == 6 and not results.left_out
+    assert all(set(columns_of(table)) <= set(SCHEMAS[table].names) for table in RANGES)
+
+
+def test_a_run_with_an_impossible_score_is_not_done(tmp_path: Path) -> None:
+    add(tmp_path, "a-run")
+    assert is_done(tmp_path, "a-run")
+    change(run_path(tmp_path, "a-run"), RUNS, 0, miou_whole_best=float("inf"))
+    assert not is_done(tmp_path, "a-run")
+
+
+def test_rows_of_one_name_in_one_file(published: Path) -> None:
+    """Those that differ are both left out, those that do not are one."""
+    path = path_of(published, RUNS)
+    rows = pq.read_table(path).to_pylist()
+    other = [{**row, "miou_whole_last": 1.0} for row in rows[:4]]
+    write_table(path, RUNS, [*rows, *other, {**rows[5], "finished_at": "2020-01-01T00:00:00+00:00"}])
+    results = Results(published)
+    assert list(results.runs["run_id"]) == RUN_IDS[4:]
+    (found,) = results.left_out
+    assert found.path == path and found.what.startswith("run-0, run-1, run-2 and 1 more: stands there more than once")
+
+
+def test_a_run_with_a_file_of_its_own_and_published(published: Path) -> None:
+    shutil.copytree(published.parent / "source", published, dirs_exist_ok=True)
+    results = Results(published)
+    assert list(results.runs["run_id"]) == RUN_IDS and len(results.classes) == 6 and not results.left_out
+    change(run_path(published, RUN_IDS[0]), RUNS, 0, miou_whole_last=1.0, config=json.dumps({"seed": 0}))
+    results = Results(published)
+    assert list(results.runs["run_id"]) == RUN_IDS and results.runs.loc[0, "miou_whole_last"] == 1.0
+    (found,) = results.left_out
+    assert found.path == path_of(published, RUNS) and found.what.startswith("run-0: stands with other results in run-0")
