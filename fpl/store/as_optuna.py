@@ -17,6 +17,7 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, TrialState
 
 from fpl.config.search import DIRECTIONS, Parameter
+from fpl.store.rows import moment
 from fpl.store.trials import TrialRow
 
 STATES = {
@@ -77,9 +78,10 @@ def frozen(row: TrialRow, objectives: Sequence[str], distributions: Mapping[str,
     return trial
 
 
-def _moment(written: str) -> datetime.datetime:
-    """A time of a row as Optuna has it, without a zone: that of UTC."""
-    return datetime.datetime.fromisoformat(written).astimezone(datetime.UTC).replace(tzinfo=None)
+def _moment(written: str | None) -> datetime.datetime:
+    """A time of a row as Optuna has it, without a zone: that of UTC; the beginning of 1970 where the row has none."""
+    found = moment(written) if written else datetime.datetime.fromtimestamp(0, datetime.UTC)
+    return found.replace(tzinfo=None)
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:

@@ -5,6 +5,7 @@ A row that is wrong blocks nothing but itself: `fpl.store.parts` leaves it out a
 
 from __future__ import annotations
 
+import datetime
 import functools
 import json
 import math
@@ -27,6 +28,7 @@ from fpl.text import is_plain, printable_tree
 Row = Mapping[str, Any]
 FRACTION = "data.split.fraction"
 STATES = ("running", "complete", "pruned", "failed", "final")
+_TRIAL_TIMES = ("started_at", "updated_at")
 # Brackets of a text that nobody can have nested too deeply with.
 SHALLOW = 200
 # Columns of `Results.runs` that no key of a configuration may be called.
@@ -152,13 +154,29 @@ def misfit(params: Mapping[str, Any], space: Mapping[str, Parameter]) -> str:
     return ""
 
 
+def moment(written: str) -> datetime.datetime:
+    """A time of a row in UTC.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        return datetime.datetime.fromisoformat(written).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{written[:40]!r} is no time: 2026-01-31T12:00:00+00:00 is one") from None
+
+
 def _check_name(column: str, value: str) -> None:
     if not is_name(value):
         raise ValueError(f"{column} {value!r} is no name")
 
 
 def _check_run(row: Row) -> None:
-    read_config(row["config"])
+    found = read_config(row["config"])
+    # Every table counts the seeds of all runs. Runs of older versions may have none.
+    seed = found.flat.get("seed") if found.seed is None else found.seed
+    if seed is not None and (type(seed) is not int or not 0 <= seed < 2**31):
+        raise ValueError(f"the seed of its configuration is none: a whole number from 0 to {2**31 - 1} is allowed")
 
 
 def _check_picture(row: Row) -> None:
@@ -188,6 +206,9 @@ def _check_study(row: Row) -> None:
 
 def _check_trial(row: Row) -> None:
     read_object(row["params"])
+    for column in _TRIAL_TIMES:
+        if row[column]:
+            moment(row[column])
     for name in row["run_ids"]:
         _check_name("run", name)
     if row["state"] not in STATES:
@@ -211,4 +232,4 @@ _CHECKS: dict[str, Callable[[Row], None]] = {
 # Tables whose rows are looked at one by one, and in which columns; of the others, which have thousands of rows a run,
 # the keys alone.
 LOOKED_AT = {table: KEYS[table] for table in (RUNS, FAILURES, NOISE, STUDIES, EXAMPLES)}
-LOOKED_AT[TRIALS] = (*KEYS[TRIALS], "score")
+LOOKED_AT[TRIALS] = (*KEYS[TRIALS], "score", *_TRIAL_TIMES)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fpl.store.done import is_done
+from fpl.store.lookup import look_up
 from fpl.store.parts import read_part
 from fpl.store.publish import publish_runs
 from fpl.store.read import Results
@@ -129,3 +130,27 @@ def test_a_run_with_a_file_of_its_own_and_published(published: Path) -> None:
     assert list(results.runs["run_id"]) == RUN_IDS and results.runs.loc[0, "miou_whole_last"] == 1.0
     (found,) = results.left_out
     assert found.path == path_of(published, RUNS) and found.what.startswith("run-0: stands with other results in run-0")
+
+
+@pytest.mark.parametrize("seed", ['"abc"', "[1, 2]", "1e400", "1.5", "true", "-1", "3000000000"])
+def test_a_seed_that_is_none_blocks_its_run_alone(published: Path, seed: str) -> None:
+    run = change(path_of(published, RUNS), RUNS, 0, config=f'{{"seed": {seed}}}')
+    results = Results(published)
+    assert look_up(results).seeds == [1, 2, 3, 4, 5]
+    (found,) = results.left_out
+    assert run in found.what and ("seed" in found.what or "number" in found.what)
+
+
+@pytest.mark.parametrize("column", ["started_at", "updated_at"])
+@pytest.mark.parametrize("written", ["y", "2026-13-01", "0001-01-01T00:00:00+14:00"])
+def test_a_time_that_is_none_blocks_its_trial_alone(published: Path, column: str, written: str) -> None:
+    change(path_of(published, TRIALS), TRIALS, 0, **{column: written})
+    results = Results(published)
+    assert len(results.study("demo").trials) == len(results.trials) == 1
+    (found,) = results.left_out
+    assert found.path == path_of(published, TRIALS) and f"{written!r} is no time" in found.what
+
+
+def test_trials_without_times(published: Path) -> None:
+    change(path_of(published, TRIALS), TRIALS, 0, started_at=None, updated_at=None)
+    assert [trial.datetime_start.year for trial in Results(published).study("demo").trials][1] == 1970
