@@ -137,8 +137,10 @@ def _add(found: dict[int, str], column: pa.ChunkedArray, name: str, allowed: Ran
     values = _values(column)
     if _within(values, allowed, table):
         return
+    # A whole number may be larger than what a float has exactly.
+    values = values.cast(pa.float64(), safe=False)
     outside = pc.or_(pc.less(values, allowed.low - _ROUNDING), pc.greater(values, allowed.high + _ROUNDING))
-    if table not in _UNKNOWN_AS_NAN and pa.types.is_floating(values.type):
+    if table not in _UNKNOWN_AS_NAN:
         outside = pc.or_(outside, pc.is_nan(values))
     numbers = pc.indices_nonzero(outside)
     if pa.types.is_list(column.type):

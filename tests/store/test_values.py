@@ -66,7 +66,7 @@ def change(path: Path, table: str, place: int, **values: Any) -> str:
         (RUNS, "miou_whole_last", [250.0, float("inf"), 1e300, -1.0, float("nan")]),
         (RUNS, "pixel_accuracy_center_best", [100.1, float("-inf")]),
         (RUNS, "train_seconds", [-1.0, float("inf"), float("nan"), 1e300]),
-        (RUNS, "labeled_images", [-3]),
+        (RUNS, "labeled_images", [-3, 2**63 - 1]),
         (NOISE, "miou_whole_best", [250.0, float("nan")]),
         (CLASSES, "iou", [-5.0, 101.0, float("inf")]),
         (CLASSES, "right_pixels", [-1]),
@@ -76,7 +76,7 @@ def change(path: Path, table: str, place: int, **values: Any) -> str:
         (STUDIES, "wall_seconds", [float("inf")]),
         (TRIALS, "score", [-1e308]),
         (TRIALS, "values", [[50.0, 1e300]]),
-        (TRIALS, "number", [-1]),
+        (TRIALS, "number", [-1, -(2**62)]),
         (TRIALS, "device_hours", [-1e308]),
     ],
 )
