@@ -19,6 +19,7 @@ from fpl.data.splits import (
     read_split,
     resolve_split,
     split_folder,
+    survey,
     write_split,
 )
 from fpl.errors import FplError
@@ -227,3 +228,35 @@ def test_resolve_fills_digests_and_refuses_other_lists(tmp_path: Path) -> None:
     assert "0" * 16 in caught.value.message and split.labeled_digest in caught.value.message
     with pytest.raises(FplError, match=r"data.num_classes = 5, but camvid has 11"):
         resolve_split(make_config(num_classes=5), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        (None, "counts is missing; labeled_digest is missing; unlabeled_digest is missing"),
+        ({"labeled": 1}, "counts is missing"),
+        ({"index": "x", "labeled": {"count": "many"}}, "index is 'x', which is no whole number"),
+        ({"counts": {"labeled": 1, "unlabeled": True}}, "counts is {'labeled': 1, 'unlabeled': True}, where"),
+        ({"counts": 3}, "counts is 3, where"),
+        ({"unlabeled_digest": 5}, "unlabeled_digest is 5, which is no text"),
+        ({"labeled_digest": None}, "labeled_digest is None"),
+    ],
+)
+def test_a_record_that_lost_something_is_a_fault_of_check_and_train(
+    tmp_path: Path, changes: dict[str, object] | None, what: str
+) -> None:
+    split = dataclasses.replace(make_split_of("abc", "defghijkl", "synthetic_city"), fraction="1/4")
+    folder = split_folder(tmp_path, "synthetic_city", "every-nth", "1/4")
+    path = write_split(split, folder)[2]
+    # Of a drawn set of 12 images, whose size nobody knows without its root.
+    read_split(tmp_path, "synthetic_city", "every-nth", "1/4")
+    whole = json.loads(path.read_text())
+    lost = changes is None or not changes.keys() & {"counts", "unlabeled_digest", "labeled_digest"}
+    path.write_text(json.dumps((changes or {}) if lost else {**whole, **(changes or {})}))
+    with pytest.raises(FplError) as caught:
+        read_split(tmp_path, "synthetic_city", "every-nth", "1/4")
+    assert what in caught.value.what and caught.value.where == str(path) and "instead of" not in caught.value.what
+    (finding,) = survey(tmp_path)
+    assert [fault.message for fault in finding.faults] == [caught.value.message] and "splits make" in caught.value.hint
+    path.unlink()
+    read_split(tmp_path, "synthetic_city", "every-nth", "1/4")

@@ -21,6 +21,12 @@ _NAMED = 10
 # Id -> file and line where it stands: `labeled.txt, line 3`.
 Lines = Mapping[str, str]
 NOWHERE: Lines = MappingProxyType({})
+_DIGESTS = ("labeled_digest", "unlabeled_digest")
+_REQUIRED = ("counts", *_DIGESTS)
+_BY_HAND = {"repairs", "counts"}
+_KINDS = {"dataset": str, "family": str, "fraction": str, "index": int, **dict.fromkeys(_DIGESTS, str)}
+_WORDS = {str: "text", int: "whole number"}
+_NO_COUNTS = {"labeled": 0, "unlabeled": 0}
 
 
 def check_split(split: Split, *, root: Path | None = None, validation_ids: Sequence[str] = (), where: str = "") -> None:
@@ -171,6 +177,29 @@ def list_faults(split: Split, folder: Path) -> Iterator[FplError]:
             )
 
 
+def record_faults(split: Split, folder: Path, record: Mapping[str, Any]) -> Iterator[FplError]:
+    """A record that lacks what was written to it: nobody would see by it that the lists were changed."""
+    path = folder / RECORD_FILE
+    # Whoever brings lists of their own needs none, and may write down no more than a repair.
+    if not path.is_file() or (record and record.keys() <= _BY_HAND):
+        faults = []
+    else:
+        faults = [f"{key} is missing" for key in _REQUIRED if key not in record]
+    for key, kind in _KINDS.items():
+        # An exact type: true is no number.
+        if key in record and type(record[key]) is not kind:
+            faults.append(f"{key} is {record[key]!r:.80}, which is no {_WORDS[kind]}")
+    counts = record.get("counts", _NO_COUNTS)
+    if not isinstance(counts, dict) or any(type(counts.get(key)) is not int for key in _NO_COUNTS):
+        faults.append(f"counts is {counts!r:.80}, where the whole numbers labeled and unlabeled should be")
+    if faults:
+        yield FplError(
+            f"no record of a split: {'; '.join(faults)}",
+            where=str(path),
+            hint=how_to_get(split.dataset, split.family, split.fraction, split.index),
+        )
+
+
 def count_faults(
     split: Split, spec: DatasetSpec, where: str, record: Mapping[str, Any], root: Path | None
 ) -> Iterator[FplError]:
@@ -180,7 +209,7 @@ def count_faults(
     if isinstance(counts := record.get("counts"), dict):
         wanted.append(((counts.get("labeled", -1), counts.get("unlabeled", -1)), RECORD_FILE))
     # Without its root, the size of a drawn set is known only from the record.
-    sizes = spec.expected_counts(root) if root is not None or not spec.drawn or not wanted else None
+    sizes = spec.expected_counts(root) if root is not None or not spec.drawn else None
     family = get_family(split.family)
     by_rule = expected_counts(spec, family, split.fraction, split.index, sizes["train"] if sizes else None)
     if by_rule is not None:

@@ -20,6 +20,7 @@ from fpl.data.splits.faults import (
     list_faults,
     published_faults,
     raise_all,
+    record_faults,
     set_faults,
 )
 from fpl.data.splits.split import (
@@ -153,9 +154,13 @@ def stored_faults(
             set_faults(split, root=root, validation_ids=validation_ids, where=where, on_disk=on_disk, lines=lines)
         )
     yield from found
-    wrong_counts = list(count_faults(split, spec, where, stored.record, root))
+    wrong_record = list(record_faults(split, stored.folder, stored.record))
+    yield from wrong_record
+    # What a record says that is none need not be compared with anything.
+    record = {} if wrong_record else stored.record
+    wrong_counts = list(count_faults(split, spec, where, record, root))
     yield from wrong_counts
-    yield from digest_faults(split, stored.folder, stored.record)
+    yield from digest_faults(split, stored.folder, record)
     if not wrong_counts:
         yield from published_faults(split, spec, where)
 
