@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import keyword
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from rich.table import Table
 
 from fpl.errors import FplError
 from fpl.files import write_atomic
+from fpl.report.query import near, rows_of
 from fpl.report.spreadsheet import csv_bytes
 from fpl.store.read import load_results
 from fpl.store.schema import METRICS
@@ -45,18 +44,7 @@ def print_results(out: Path, query: str | None, columns: str | None, csv: Path |
         hint = f"{lost}`fpl report` shows searches, `fpl tables` says what failed"
         raise FplError("no finished run here", where=str(out), hint=hint)
     if query:
-        try:
-            frame = frame.query(query)
-        except Exception as error:
-            # pandas raises almost anything from query: SyntaxError, NameError, TypeError, its own classes ...
-            raise FplError(
-                f"pandas cannot evaluate {query!r}: {error}",
-                where="--query",
-                hint=f"{_meant(frame, query)}dotted names need backticks: `loss.kind` == 'fpl'; "
-                "`fpl results --columns all` shows the names",
-            ) from None
-        if not isinstance(frame, pd.DataFrame):
-            raise FplError(f"{query!r} is no condition", where="--query", hint="write one: seed == 0")
+        frame = rows_of(frame, query)
     chosen = frame[_columns(frame, columns, everything=csv is not None)]
     if csv:
         write_atomic(csv, csv_bytes(chosen))
@@ -82,25 +70,11 @@ def _columns(frame: pd.DataFrame, columns: str | None, *, everything: bool) -> l
         return [DEFAULT_COLUMNS[0], *measured, *others, "constant_miou", "train_seconds"]
     wanted = [name.strip() for name in columns.split(",")]
     if unknown := [name for name in wanted if name not in frame]:
-        guess = _near(frame, unknown[0])
+        guess = near(frame, unknown[0])
         raise FplError(
             f"no column {', '.join(unknown)}", where="--columns", hint=f"{guess}`--columns all` shows every column"
         )
     return wanted
-
-
-def _meant(frame: pd.DataFrame, query: str) -> str:
-    """What a query may have meant by the first name in it that is no column."""
-    words = re.findall(r"[A-Za-z_][\w.]*", re.sub(r"'[^']*'|\"[^\"]*\"", "", query))
-    unknown = [word for word in words if word not in frame and not keyword.iskeyword(word)]
-    return _near(frame, unknown[0]) if unknown else ""
-
-
-def _near(frame: pd.DataFrame, name: str) -> str:
-    """The columns most like a name, those that hold something alone; empty if none is."""
-    held = list(frame.columns[frame.notna().any()])
-    near = difflib.get_close_matches(name, held, n=3, cutoff=0.6)
-    return f"did you mean {', '.join(near)}? " if near else ""
 
 
 def print_run(out: Path, run_id: str) -> None:
