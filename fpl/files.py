@@ -13,13 +13,14 @@ import io
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import filelock
 
-from fpl.errors import ShortageError, file_error
+from fpl.errors import FplError, ShortageError, file_error
 from fpl.mirror import mirror_of
 from fpl.text import size_text
 
@@ -39,6 +40,23 @@ def visible(folder: Path, pattern: str) -> list[Path]:
 def is_hidden(name: str) -> bool:
     """Whether a file or folder is none of ours whatever its ending: macOS's `._a.png`, caches, half-written files."""
     return name.startswith(".")
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what cannot be read as a file, before it is opened: a pipe is waited for without end, a device never ends.
+
+    A folder, and what is not there, are left to who opens it.
+
+    Raises:
+        FplError: It is a pipe, a device or a socket, or a link to one.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        kind = "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
+        raise FplError(f"is a {kind}, no regular file", where=str(path), hint="give a regular file, or remove this one")
 
 
 def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object], sync: bool = True) -> None:
@@ -134,6 +152,7 @@ def _write(temporary: Path, content: bytes | Callable[[BinaryIO], object], sync:
 
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file, 64 hex digits."""
+    check_regular(path)
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -16,12 +16,18 @@ import torch
 from PIL import Image
 
 from fpl import files
+from fpl.config.layers import read_tables
+from fpl.data.archives import open_archives
+from fpl.data.lists import read_lines
+from fpl.data.read import read_header, read_image, read_label
+from fpl.data.spec import get_spec
 from fpl.errors import FplError, ShortageError, shortage
 from fpl.files import locked, sync_folder, write_atomic
+from fpl.models.weights_file import read_state_dict
 from fpl.store.schema import FAILURES
 from fpl.store.write import write_table
 from fpl.train import predict
-from fpl.train.checkpoint import save
+from fpl.train.checkpoint import load, save
 
 ERRNOS = [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EFBIG]
 WRITERS: dict[str, Callable[[Path], object]] = {
@@ -174,3 +180,32 @@ def test_what_is_want_of_memory(error: Exception) -> None:
     assert (lack is not None) == wanted
     if lack is not None:
         assert "memory" in lack.what and "data.crop" in lack.hint
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "image": read_image,
+    "header": read_header,
+    "label": lambda path: read_label(path, get_spec("camvid")),
+    "list": read_lines,
+    "toml": read_tables,
+    "checkpoint": load,
+    "weights": read_state_dict,
+    "safetensors": lambda path: read_state_dict(path.rename(path.with_suffix(".safetensors"))),
+    "archive": lambda path: open_archives([path], lambda read, size: None).__enter__(),
+    "checksum": files.file_sha256,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_regular_file_is_not_opened(name: str, tmp_path: Path) -> None:
+    (tmp_path / "b.png").symlink_to("/dev/null")
+    with pytest.raises(FplError, match="is a device, no regular file"):
+        READERS[name](tmp_path / "b.png")
+
+
+def test_a_pipe_is_no_regular_file_but_nothing_and_a_folder_are_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FplError, match="is a pipe, no regular file"):
+        files.check_regular(tmp_path / "pipe")
+    files.check_regular(tmp_path)
+    files.check_regular(tmp_path / "absent")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fpl.errors import FplError
-from fpl.files import visible
+from fpl.files import check_regular, visible
 from fpl.names import RULE, is_name
 from fpl.text import meant, printable_tree
 
@@ -230,6 +230,7 @@ def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str], *,
 
 def _read_toml(path: Path, where: str = "") -> tuple[Tree, str]:
     """Tables and text of a TOML file."""
+    check_regular(path)
     try:
         # Editors on Windows put a byte order mark before the text.
         text = path.read_text(encoding="utf-8-sig")

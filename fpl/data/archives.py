@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from fpl.errors import FplError, file_error
-from fpl.files import is_hidden
+from fpl.files import check_regular, is_hidden
 
 Report = Callable[[int, int], None]
 """Called with the bytes of an archive that are read and with all its bytes."""
@@ -139,6 +139,7 @@ def _open(path: Path, stack: ExitStack, report: Report) -> Archive:
     if path.is_dir():
         # Its own name counts as a part of the paths: it may be the innermost folder. Hidden, it hides nothing.
         return Archive(path, _Folder(path, path.resolve().name.lstrip(".")))
+    check_regular(path)
     try:
         file = stack.enter_context(path.open("rb"))
         beginning = file.read(512)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fpl.errors import FplError
+from fpl.files import check_regular
 
 
 def enumerate_briefly(items: Iterable[object], limit: int = 10) -> str:
@@ -100,6 +101,7 @@ def list_text(ids: Sequence[str], parse: Callable[[str], str], where: str) -> by
 
 
 def _text(path: Path) -> str:
+    check_regular(path)
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -16,6 +16,7 @@ from fpl.data.formats import check_image, check_label, check_palette, raw_mode
 from fpl.data.lists import enumerate_briefly
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.errors import FplError
+from fpl.files import check_regular
 
 Bytes = NDArray[np.uint8]
 
@@ -181,6 +182,7 @@ def check_pair(image: Header, label_size: tuple[int, int], image_path: Path, lab
 
 
 def _open(path: Path) -> Image.Image:
+    check_regular(path)
     try:
         return Image.open(path)
     except FileNotFoundError as error:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fpl.errors import FplError
+from fpl.files import check_regular
 from fpl.models.efficientnet import INSTALL_HINT, timm_name
 from fpl.models.pickled import inside
 from fpl.text import first_line
@@ -46,6 +47,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     Raises:
         FplError: If the file is damaged, holds anything but plain data, or holds no tensors.
     """
+    check_regular(path)
     content = top = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     for wrapper in _WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fpl.errors import FplError, shortage
-from fpl.files import move, remove, remove_left_overs, write_atomic
+from fpl.files import check_regular, move, remove, remove_left_overs, write_atomic
 from fpl.text import first_line
 
 KEEP = 2
@@ -146,6 +146,7 @@ def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
     Raises:
         FplError: The file is missing, truncated or damaged; a `PartError` where parts are missing or are not whole.
     """
+    check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()

@@ -18,7 +18,7 @@ from fpl.config.weights import CHECKSUM_SUFFIX, weights_file_names
 from fpl.data.augment import normalise
 from fpl.data.textures import TEXTURE_CLASSES, TextureSource
 from fpl.errors import FplError
-from fpl.files import write_atomic
+from fpl.files import check_regular, write_atomic
 from fpl.losses import cross_entropy
 from fpl.methods.optimizers import sgd
 from fpl.models import SegmentationNetwork, build_network
@@ -93,6 +93,7 @@ def _is_made(path: Path, about: dict[str, Any]) -> bool:
     """Whether the file at `path` was made with these parameters; refuses another one."""
     if not path.exists():
         return False
+    check_regular(path)
     hint = "remove it, or choose another folder"
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
