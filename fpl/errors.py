@@ -109,9 +109,22 @@ def _torch_memory(error: BaseException) -> bool:
 
 def file_error(error: OSError, path: Path | None = None) -> FplError:
     """Any error of the file system in words: `shortage`, or the system's own with the name of the file."""
-    return shortage(error, path) or FplError(
-        error.strerror or str(error), where=str(path or error.filename or "file system")
+    return (
+        shortage(error, path)
+        or _in_the_way(error)
+        or FplError(error.strerror or str(error), where=str(path or error.filename or "file system"))
     )
+
+
+def _in_the_way(error: OSError) -> FplError | None:
+    # The system names what was looked for below it, or only that something is there.
+    if error.errno not in (errno.ENOTDIR, errno.EEXIST) or not isinstance(error.filename, str):
+        return None
+    place = Path(error.filename)
+    found = next((each for each in (place, *place.parents) if each.exists()), None)
+    if found is None or found.is_dir():
+        return None
+    return FplError("is a file, and a folder is needed", where=str(found), hint="name a folder, or remove the file")
 
 
 def _rebuild(kind: type[FplError], what: str, where: str, hint: str) -> FplError:

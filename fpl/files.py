@@ -42,7 +42,7 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".")
 
 
-def check_regular(path: Path) -> None:
+def check_regular(path: Path, where: str = "") -> None:
     """Refuse what cannot be read as a file, before it is opened: a pipe is waited for without end, a device never ends.
 
     A folder, and what is not there, are left to who opens it.
@@ -56,7 +56,21 @@ def check_regular(path: Path) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         kind = "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
-        raise FplError(f"is a {kind}, no regular file", where=str(path), hint="give a regular file, or remove this one")
+        raise FplError(f"is a {kind}, no regular file", where=where or str(path), hint="name a regular file")
+
+
+def check_output(path: Path, where: str = "") -> None:
+    """Refuse the name of a file that could not be written, before the work whose result it would hold.
+
+    Raises:
+        FplError: It names a folder, lies below a file, or is a pipe or a device, which a file would take the place of.
+    """
+    where = where or str(path)
+    if not path.name or path.is_dir():
+        raise FplError("is a folder, and a file is to be written", where=where, hint="name a file in it")
+    check_regular(path, where)
+    if (parent := next((each for each in path.parents if each.exists()), None)) and not parent.is_dir():
+        raise FplError(f"{parent} is a file, and a folder is needed", where=where, hint="name another folder")
 
 
 def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object], sync: bool = True) -> None:
@@ -71,6 +85,8 @@ def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object], sync
     Raises:
         FplError: It cannot be written; nothing half-written stays. A `ShortageError` where that is the machine's fault.
     """
+    if not path.name:
+        check_output(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The leading dot hides a left-over from readers of the folder. Nobody can have put a file or a link there.

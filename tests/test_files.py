@@ -209,3 +209,16 @@ def test_a_pipe_is_no_regular_file_but_nothing_and_a_folder_are_left_alone(tmp_p
         files.check_regular(tmp_path / "pipe")
     files.check_regular(tmp_path)
     files.check_regular(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("name", [".", "/"])
+def test_a_file_without_a_name_is_not_written(name: str) -> None:
+    with pytest.raises(FplError, match="is a folder, and a file is to be written"):
+        write_atomic(Path(name), b"new")
+
+
+def test_a_file_where_a_folder_is_needed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for path in (tmp_path / "file" / "a", tmp_path / "file" / "b" / "a"):
+        with pytest.raises(FplError, match=r"file: is a file, and a folder is needed\n  -> name a folder"):
+            write_atomic(path, b"new")

@@ -16,7 +16,7 @@ from fpl.cli.data import DATA, DataRoot, data_app, interruptible
 from fpl.cli.figures import figures
 from fpl.cli.groups import grouped
 from fpl.cli.option_groups import Folders
-from fpl.cli.options import A_STORE, Scratch, refuse_urls
+from fpl.cli.options import A_STORE, Scratch, file_to_write, refuse_urls
 from fpl.cli.plan import plan
 from fpl.cli.rehearse import rehearse
 from fpl.cli.report import report
@@ -30,6 +30,7 @@ from fpl.config.stores import LOCAL, STORES
 from fpl.data.parallel import core_count
 from fpl.errors import FplError, file_error, shortage
 from fpl.text import printable
+from fpl.train.launched import check_launch, launch_value
 from fpl.train.options import LoopOptions
 
 app = typer.Typer(
@@ -59,9 +60,17 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of torch.", show_default="all cores")]
 Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: best (on validation) or last.")]
 
-# Workers of one machine share its cores.
-THREADS = max(1, core_count() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-MAIN = os.environ.get("RANK", "0") == "0"
+
+def _threads() -> int:
+    """Workers of one machine share its cores; what is wrong with their number is said by `main`."""
+    try:
+        return max(1, core_count() // launch_value("LOCAL_WORLD_SIZE"))
+    except FplError:
+        return core_count()
+
+
+THREADS = _threads()
+MAIN = (os.environ.get("RANK") or "0") == "0"
 
 
 def main() -> None:
@@ -70,6 +79,7 @@ def main() -> None:
         # Where it is not UTF-8, a sign that it does not have is a question mark.
         sys.stdout.reconfigure(errors="replace")
     try:
+        check_launch()
         refuse_urls(sys.argv[1:])
         app()
     except FplError as error:
@@ -85,8 +95,9 @@ def main() -> None:
 
 def _end(error: FplError) -> NoReturn:
     # Several workers may meet the same error or each its own: all speak, each with its rank.
-    rank = f" (rank {os.environ['RANK']})" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
-    print(printable(f"error{rank}: {error.message}"), file=sys.stderr)
+    rank, workers = os.environ.get("RANK"), os.environ.get("WORLD_SIZE") or "1"
+    speaker = f" (rank {rank})" if rank and workers != "1" else ""
+    print(printable(f"error{speaker}: {error.message}"), file=sys.stderr)
     sys.exit(error.exit_code)
 
 
@@ -184,7 +195,9 @@ def evaluate(
     ] = None,
     device: Device = "auto",
     threads: Threads = THREADS,
-    csv: Annotated[Path | None, typer.Option(help="Also write the IoU per class there.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Also write the IoU per class there.", callback=file_to_write)
+    ] = None,
     scratch: Scratch = None,
 ) -> None:
     """Evaluate a trained run on the data set's validation part, per class."""
@@ -231,7 +244,7 @@ def results(
     out: Found = None,
     query: Annotated[str | None, typer.Option(help="pandas expression: \"`loss.kind` == 'fpl'\".")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns, separated by commas; 'all' for every one.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write the table there instead.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table there instead.", callback=file_to_write)] = None,
     scratch: Scratch = None,
 ) -> None:
     """Show the runs of a store as a table."""

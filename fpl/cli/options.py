@@ -69,6 +69,15 @@ def set_scratch(folder: Path | None) -> None:
         os.environ[SCRATCH_VARIABLE] = str(folder.absolute())
 
 
+def file_to_write(option: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Of an option that names a file to write: refuse one that cannot be, before the work of the command."""
+    if path is not None:
+        from fpl.files import check_output
+
+        check_output(path, f"--{option.name} {path}")
+    return path
+
+
 # What a store may be; whoever reads it opens it (`open_store`).
 A_STORE: dict[str, Any] = {"parser": store_folder, "metavar": "<path or s3://...>"}
 Store = Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fpl.cli.option_groups import Asked
-from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, Names, RowsShown, Scale, Scratch, Seeds
+from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, Names, RowsShown, Scale, Scratch, Seeds, file_to_write
 
 if TYPE_CHECKING:
     from fpl.report.tables.entry import Grid
@@ -29,7 +29,9 @@ def tables(
     seeds: Seeds = None,
     rows: RowsShown = None,
     format: Annotated[Format, typer.Option(help="How they are written.")] = "terminal",
-    to: Annotated[Path | None, typer.Option(help="File to write.", show_default="standard output")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="File to write.", show_default="standard output", callback=file_to_write)
+    ] = None,
     experiments: Experiments = EXPERIMENTS,
     scratch: Scratch = None,
 ) -> None:

@@ -18,6 +18,7 @@ from fpl.config.defaults import MOST_THREADS
 from fpl.config.schema import RunConfig
 from fpl.config.sections import TrainConfig
 from fpl.errors import FplError
+from fpl.train.launched import check_meeting, launch_value
 
 State = dict[str, Any]
 # The first GPUs with TF32: Ampere.
@@ -163,13 +164,18 @@ def compile_networks(networks: Iterable[torch.nn.Module], device: torch.device, 
 
 @contextlib.contextmanager
 def worker_group(device: torch.device) -> Iterator[Workers]:
-    """Join the process group that `torchrun` or Ray Train describes in the environment, if there is one."""
+    """Join the process group that `torchrun` or Ray Train describes in the environment, if there is one.
+
+    Raises:
+        FplError: What the environment says about the workers is no such description.
+    """
     if dist.is_initialized():
         yield Workers(dist.get_rank(), dist.get_world_size())
         return
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if launch_value("WORLD_SIZE") == 1:
         yield Workers()
         return
+    check_meeting()
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Workers(dist.get_rank(), dist.get_world_size())
@@ -183,7 +189,7 @@ def select_device(name: str) -> torch.device:
     Raises:
         FplError: The named device does not exist here.
     """
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    local_rank = launch_value("LOCAL_RANK")
     if name == "auto":
         name = f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"
     elif name == "cuda":

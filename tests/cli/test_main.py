@@ -177,3 +177,63 @@ def test_module_and_script_answer() -> None:
     assert shown.returncode == 0
     for command in ("train", "eval", "predict", "results", "doctor", "data", "splits"):
         assert command in shown.stdout
+
+
+@pytest.mark.parametrize("name", [".", "/", "/dev/null", "file/a.csv"])
+def test_an_output_that_cannot_be_a_file_is_refused_before_the_work(name: str, fpl_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "file").write_text("")
+    given = tmp_path / name if name.startswith("file") else Path(name)
+    for command, option in (("results", "--csv"), ("eval", "--csv"), ("tables", "--to")):
+        # What else is wrong is met later.
+        more = ["--out", str(tmp_path / "absent")] if option == "--csv" else []
+        code, _, err = fpl_command(command, *(["absent"] if command == "eval" else []), *more, option, given)
+        assert code == 2 and f"error: {option} {given}: " in err, err
+        assert "->" in err and given.is_file() is False
+
+
+ENVIRONMENTS = {
+    "LOCAL_WORLD_SIZE": ({"LOCAL_WORLD_SIZE": "0"}, "is '0'; allowed: a whole number >= 1"),
+    "WORLD_SIZE": ({"WORLD_SIZE": "abc"}, "is 'abc'; allowed: a whole number >= 1"),
+    "LOCAL_RANK": ({"LOCAL_RANK": "-1"}, "is '-1'; allowed: a whole number >= 0"),
+}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_numbers_of_a_launcher_that_are_none_are_refused_by_every_command(
+    name: str,
+    fpl_command,  # type: ignore[no-untyped-def]
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values, words = ENVIRONMENTS[name]
+    for variable, value in values.items():
+        monkeypatch.setenv(variable, value)
+    code, _, err = fpl_command("results", "--out", "absent")
+    assert code == 2 and f"error: environment variable {name}: {words}" in err and "torchrun" in err
+
+
+def test_the_command_starts_with_a_wrong_number_of_workers_and_says_so() -> None:
+    # Read when the module is loaded, outside of what catches errors.
+    command = [sys.executable, "-m", "fpl", "results"]
+    ended = subprocess.run(
+        command, env=os.environ | {"LOCAL_WORLD_SIZE": "abc"}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2 and "Traceback" not in ended.stderr
+    assert "error: environment variable LOCAL_WORLD_SIZE: is 'abc'" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"RANK": "1"}, "MASTER_ADDR: is not set, with WORLD_SIZE=2"),
+        ({"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}, "RANK: is not set, with WORLD_SIZE=2"),
+        ({"RANK": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}, "RANK: is 2; allowed: 0 .. WORLD_SIZE - 1 = 1"),
+        ({"RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "x"}, "MASTER_PORT: is 'x'; allowed: a whole number"),
+    ],
+)
+def test_workers_that_cannot_find_one_another_are_told_why(  # type: ignore[no-untyped-def]
+    values: dict[str, str], words: str, run_file: Path, places: Places, fpl_command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"WORLD_SIZE": "2", **values}.items():
+        monkeypatch.setenv(name, value)
+    code, _, err = fpl_command("train", run_file, *folders(places), "--threads", "1")
+    assert code == 2 and f"environment variable {words}" in err

@@ -1,0 +1,59 @@
+"""What a launcher (`torchrun`, Ray Train) says in the environment about the workers of a run. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+
+from fpl.errors import FplError
+
+# The value without a launcher, which is also the least.
+LEAST = {"WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "RANK": 0, "LOCAL_RANK": 0}
+# How the workers find one another.
+MEETING = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+_HINT = "a launcher such as torchrun sets it; without one, unset WORLD_SIZE, LOCAL_WORLD_SIZE, RANK and LOCAL_RANK"
+
+
+def launch_value(name: str) -> int:
+    """One of the numbers in `LEAST`; what is not set is as without a launcher.
+
+    Raises:
+        FplError: The variable holds no such number.
+    """
+    text, least = os.environ.get(name, ""), LEAST[name]
+    if not text:
+        return least
+    # No machine has numbers of more digits, and Python refuses those of thousands.
+    if not (text.isdecimal() and len(text) < 10 and int(text) >= least):
+        what = f"is {text[:40]!r}; allowed: a whole number >= {least}"
+        raise FplError(what, where=f"environment variable {name}", hint=_HINT)
+    return int(text)
+
+
+def check_launch() -> None:
+    """Refuse an environment that holds no numbers where a launcher puts them, whatever is asked for.
+
+    Raises:
+        FplError: Names the variable and what is allowed.
+    """
+    for name in LEAST:
+        launch_value(name)
+
+
+def check_meeting() -> None:
+    """Refuse an environment of several workers by which they could not find one another.
+
+    Raises:
+        FplError: A variable is missing, the rank is that of no worker, or the port is none.
+    """
+    workers = launch_value("WORLD_SIZE")
+    for name in MEETING:
+        if not os.environ.get(name):
+            what = f"is not set, with WORLD_SIZE={workers}"
+            raise FplError(what, where=f"environment variable {name}", hint=_HINT)
+    if (rank := launch_value("RANK")) >= workers:
+        what = f"is {rank}; allowed: 0 .. WORLD_SIZE - 1 = {workers - 1}"
+        raise FplError(what, where="environment variable RANK", hint=_HINT)
+    port = os.environ["MASTER_PORT"]
+    if not (port.isdecimal() and len(port) < 6 and int(port) < 2**16):
+        what = f"is {port[:40]!r}; allowed: a whole number below 65536"
+        raise FplError(what, where="environment variable MASTER_PORT", hint=_HINT)
