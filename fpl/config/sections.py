@@ -145,9 +145,10 @@ class LossConfig(Section):
     fixed_k: Annotated[int, Field(ge=1, le=255)] = 2
     ratio: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     weight: Literal["concave", "linear", "convex", "none"] = "concave"
-    curvature: Annotated[float, Field(gt=0.0)] = 50.0
+    # The bounds are those of float32 (`fpl.losses`).
+    curvature: Annotated[float, Field(ge=1e-30, le=1e30)] = 50.0
     # Coefficient of q in the convex weight. Unset: 4 (paper) or 1 (released CPS code).
-    convex_coefficient: Annotated[float, Field(gt=0.0)] | None = None
+    convex_coefficient: Annotated[float, Field(gt=0.0, le=1e30)] | None = None
     fidelity: Literal["paper", "released"] = "paper"
     # Rescales FPL to the value of cross-entropy at every step, in each group of images (data.groups) by itself. Unset:
     # only with fidelity = "released".

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fpl.losses.checks import check_map, check_scores, check_whole, to_compute
+from fpl.losses.checks import check_map, check_scores, check_tensor, check_whole, to_compute
 from fpl.losses.rules import Rules
 
 RELEASED_CAP = 3
@@ -201,6 +201,7 @@ def assign(
 
 def check_k(k: Tensor, scores: Tensor) -> None:
     """Raise ValueError unless ``k`` has one number, 1 .. C, for each pixel of ``scores``, int64 or a float."""
+    check_tensor("k", k)
     if k.dtype not in (torch.int64, torch.float32, torch.float64):
         raise ValueError(f"k has dtype {k.dtype}; allowed: torch.int64, torch.float32, torch.float64")
     check_map("k", k, scores)

@@ -24,6 +24,12 @@ def to_compute(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
+# What float32 holds, with room for a product or a quotient with a probability: beyond it, numbers turn into 0 and
+# infinity, and losses of finite logits into NaN.
+LEAST, MOST = 1e-30, 1e30
+_WEIGHTS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool)
+
+
 def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
     """Raise ValueError unless ``value`` is one of ``allowed``."""
     if value not in allowed:
@@ -43,8 +49,15 @@ def check_whole(name: str, value: int, allowed: str, inside: Callable[[int], boo
         raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
 
 
+def check_tensor(name: str, tensor: object) -> None:
+    """Raise TypeError unless ``tensor`` is one."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} is of type {type(tensor).__name__}; allowed: torch.Tensor")
+
+
 def _check_layout(name: str, tensor: Tensor) -> None:
-    """Raise ValueError unless the tensor's numbers lie in memory by strides."""
+    """Raise ValueError unless the tensor's numbers lie in memory by strides, TypeError unless it is one."""
+    check_tensor(name, tensor)
     if tensor.is_nested or tensor.layout != torch.strided:
         kind = "nested" if tensor.is_nested else str(tensor.layout)
         raise ValueError(f"{name} has layout {kind}; allowed: torch.strided")
@@ -95,6 +108,7 @@ def check_map(name: str, values: Tensor, scores: Tensor, size: tuple[int, int] |
 
 def check_mask(name: str, values: Tensor, scores: Tensor, size: tuple[int, int] | None = None) -> None:
     """Do :func:`check_map` for bool values."""
+    check_tensor(name, values)
     if values.dtype != torch.bool:
         raise ValueError(f"{name} has dtype {values.dtype}; allowed: torch.bool")
     check_map(name, values, scores, size)
@@ -102,9 +116,34 @@ def check_mask(name: str, values: Tensor, scores: Tensor, size: tuple[int, int] 
 
 def check_truth(values: Tensor, scores: Tensor, size: tuple[int, int] | None = None) -> None:
     """Do :func:`check_map` for a ``ground_truth``, uint8 or int64."""
+    check_tensor("ground_truth", values)
     if values.dtype not in (torch.uint8, torch.int64):
         raise ValueError(f"ground_truth has dtype {values.dtype}; allowed: torch.uint8, torch.int64")
     check_map("ground_truth", values, scores, size)
+
+
+def check_weight_map(values: Tensor, scores: Tensor, size: tuple[int, int] | None = None) -> None:
+    """Do :func:`check_map` for a ``weight_map``. Integers are none: they would be a map of labels, given by mistake."""
+    check_tensor("weight_map", values)
+    if values.dtype not in _WEIGHTS:
+        raise ValueError(f"weight_map has dtype {values.dtype}; allowed: {', '.join(map(str, _WEIGHTS))}")
+    check_map("weight_map", values, scores, size)
+
+
+def check_denominator(value: Tensor | float) -> None:
+    """Raise ValueError unless ``value`` is one number that is no less than 0, read on the CPU alone.
+
+    A GPU's host would wait for it, and what is traced cannot ask.
+    """
+    if not isinstance(value, Tensor):
+        allowed = f"0, or {LEAST} .. {MOST}"
+        check_range("denominator", value, allowed, lambda number: number == 0 or LEAST <= number <= MOST)
+        return
+    if value.ndim or value.is_complex() or value.dtype == torch.bool:
+        what = f"has shape {list(value.shape)} and dtype {value.dtype}"
+        raise ValueError(f"denominator {what}; allowed: a scalar, real")
+    if value.device.type == "cpu" and not torch.compiler.is_compiling() and value < 0:
+        raise ValueError(f"denominator is {value.item()}; allowed: a number >= 0")
 
 
 def counted_pixels(weight_map: Tensor) -> Tensor:

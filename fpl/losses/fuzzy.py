@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fpl.losses.checks import (
     check_choice,
-    check_map,
     check_pair,
+    check_weight_map,
     constant,
     counted_pixels,
     only_counted,
@@ -121,9 +121,9 @@ def fuzzy_positive_loss(
         loss = log(1 + SUM_{i in Y} exp(-z_i) * SUM_{j not in Y} exp(z_j))
 
     times the adaptive weight. With K = 1 it is the cross-entropy with the teacher's argmax. It is computed in float32
-    (float64 for float64 logits), is finite for any finite logits, and does not change when all logits of a pixel are
-    shifted. The rescaling to the value of cross-entropy that the released training code applies is not part of it:
-    see :class:`fpl.losses.PixelLoss`.
+    (float64 for float64 logits), is finite for logits of a pixel whose differences are finite (for reduction ``sum``:
+    where their sum is), and does not change when all logits of a pixel are shifted. The rescaling to the value of
+    cross-entropy that the released training code applies is not part of it: see :class:`fpl.losses.PixelLoss`.
 
     **Strategy** ``soft``, this suite's own, has a set with a partial member: K = n - 1 + m, where m, 0 .. 1, is the
     membership of the n-th class (:func:`fpl.losses.assign`). All classes whose membership is a or more, 0 < a <= 1, are
@@ -166,15 +166,18 @@ def fuzzy_positive_loss(
         ratio: alpha of strategy ``ratio``.
         progress: Share of training that is over, 0 .. 1, for strategy ``step``.
         convex_coefficient: c of the convex weight.
-        weight_map: Further factors [B, *spatial], >= 0, or bool, such as ``label != 255``; a constant: no gradient
-            goes to it. A pixel with weight 0 adds neither value nor gradient, not even if its logits are NaN.
+        weight_map: Further factors [B, *spatial], floating and >= 0, or bool, such as ``label != 255``; a constant: no
+            gradient goes to it. A pixel with weight 0 adds neither value nor gradient, not even if its logits are NaN.
 
     Returns:
         A scalar, 0 with a zero gradient if no pixel counts, or [B, *spatial] for reduction ``none``. NaN in the
-        student's or teacher's logits gives NaN there.
+        student's or teacher's logits gives NaN there, and so does an infinite logit that the student gives a class on
+        the wrong side: positive infinity to a negative, negative infinity to a positive or to all negatives; of
+        ``soft`` in either set that has a share.
 
     Raises:
         ValueError: An argument is outside its range, or a tensor has another shape, dtype or device.
+        TypeError: What should be a tensor is none.
     """
     rules = Rules(threshold, strategy, weight, curvature, fidelity, fixed_k, ratio, progress, convex_coefficient)
     return _loss_of(student_logits, teacher_logits, rules.checked(), reduction, weight_map)
@@ -186,7 +189,7 @@ def _loss_of(
     check_choice("reduction", reduction, REDUCTIONS)
     check_pair(student_logits, teacher_logits)
     if weight_map is not None:
-        check_map("weight_map", weight_map, student_logits)
+        check_weight_map(weight_map, student_logits)
         weight_map = constant(weight_map)
     if reduction != "none" and (kernel := implementation(student_logits, teacher_logits)) is not None:
         settings = make_settings(student_logits.shape[1], rules)
@@ -208,9 +211,15 @@ def _loss_of(
     if reduction == "none":
         return loss
     if reduction == "valid" and weight_map is not None:
-        return divide(loss.sum(), counted.sum())
+        return _mean(loss, counted.sum())
     # The mean over no pixels is 0, as their sum is.
-    return loss.sum() if reduction == "sum" or not loss.numel() else loss.mean()
+    return loss.sum() if reduction == "sum" or not loss.numel() else _mean(loss, loss.numel())
+
+
+def _mean(loss: Tensor, count: Tensor | int) -> Tensor:
+    """Divide the sum by a number of pixels; it is finite where the losses are, though their sum may not be."""
+    # A power of two changes no digit.
+    return divide((loss * 2.0**-32).sum(), count) * 2.0**32
 
 
 class RuledLoss(nn.Module):

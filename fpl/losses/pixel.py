@@ -9,11 +9,12 @@ from torch import Tensor
 
 from fpl.losses.checks import (
     check_choice,
+    check_denominator,
     check_groups,
-    check_map,
     check_mask,
     check_range,
     check_truth,
+    check_weight_map,
     constant,
     counted_pixels,
 )
@@ -56,8 +57,9 @@ class PixelLoss(RuledLoss):
         curvature: A of the concave weight.
         convex_coefficient: c of the convex weight.
         fidelity: ``paper`` or ``released``.
-        balance: Rescale ``fpl`` in :meth:`total` to the value of cross-entropy, as the released training code does.
-            ``fidelity`` alone does not: it decides K and the weight.
+        balance: Rescale ``fpl`` in :meth:`total` to the value of cross-entropy, as the released training code does:
+            the factor is of all directions of a step, so the ``value`` of a term alone does not have it.
+            ``fidelity`` alone does not rescale: it decides K and the weight.
         negative_threshold: Teacher probability below which a class is negative, 0 < threshold <= 1 (paper: e.g. 0.2).
 
     Raises:
@@ -116,9 +118,10 @@ class PixelLoss(RuledLoss):
         Args:
             student_logits: [B, C, *spatial], any floating dtype, C >= 2.
             teacher_logits: Logits (or log-probabilities) of the same shape, aligned pixel to pixel.
-            weight_map: Factors [B, *spatial], >= 0, a constant; None is 1 everywhere. A pixel of weight 0 does not
-                count: neither value, gradient nor statistics see it, whatever its logits are.
-            denominator: What the weighted sum is divided by; None is the number of pixels that count. 0 is read as 1.
+            weight_map: Factors [B, *spatial], floating and >= 0, or bool, a constant; None is 1 everywhere. A pixel of
+                weight 0 does not count: neither value, gradient nor statistics see it, whatever its logits are.
+            denominator: What the weighted sum is divided by, a number or a scalar tensor; None is the number of pixels
+                that count. 0 is read as 1. A tensor on a GPU is not looked at: a negative one gives a negative value.
             counted: Pixels bool [B, *spatial] that count instead, for a method that leaves pixels out of the loss but
                 not out of the plain means.
             second: Logits of a second teacher, of the same shape.
@@ -133,14 +136,17 @@ class PixelLoss(RuledLoss):
             The term; its value is 0 with a zero gradient if no pixel counts.
 
         Raises:
-            ValueError: A tensor has another shape, dtype or device, ``denominator`` is negative, ``groups`` does not
-                divide B, or ``fixed_k`` exceeds C - 1.
+            ValueError: A tensor has another shape, dtype or device, ``denominator`` is negative or no single number,
+                ``groups`` does not divide B, or ``fixed_k`` exceeds C - 1.
+            TypeError: What should be a tensor is none, or ``size`` holds no whole numbers.
         """
         teaching = make_teaching(student_logits, teacher_logits, second, inside, size)
         check_groups(groups, student_logits)
         if weight_map is not None:
-            check_map("weight_map", weight_map, student_logits, size)
+            check_weight_map(weight_map, student_logits, size)
             weight_map = constant(weight_map)
+        if denominator is not None:
+            check_denominator(denominator)
         for name, mask in (("counted", counted), ("watched", watched)):
             if mask is not None:
                 check_mask(name, mask, student_logits, size)

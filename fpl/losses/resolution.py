@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import NamedTuple
 
 import torch
@@ -22,10 +23,17 @@ def check_size(scores: Tensor, size: tuple[int, int] | None) -> tuple[int, ...]:
     """Return the shape [B, *spatial] of the loss's resolution.
 
     Raises:
+        TypeError: ``size`` is given and holds no whole numbers.
         ValueError: ``size`` is given and the scores are not [B, C, h, w], or a side of either is below 1.
     """
     if size is None:
         return (scores.shape[0], *scores.shape[2:])
+    try:
+        sides: tuple[object, ...] = tuple(size)
+    except TypeError:
+        sides = (None,)
+    if not all(isinstance(side, int | numbers.Integral) for side in sides):
+        raise TypeError(f"size is {size!r}; allowed: (H, W), two whole numbers")
     if scores.ndim != 4 or len(size) != 2 or min(*size, *scores.shape[2:]) < 1:
         raise ValueError(
             f"size is {size!r} with logits of shape {list(scores.shape)}; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from fpl.losses.checks import check_choice, check_range, check_whole
+from fpl.losses.checks import LEAST, MOST, check_choice, check_range, check_whole
 
 STRATEGIES = ("n-1", "n", "fixed", "step", "ratio", "soft")
 FIDELITIES = ("paper", "released")
@@ -50,10 +50,11 @@ class Rules(NamedTuple):
         check_whole("fixed_k", self.fixed_k, "a whole number >= 1", lambda value: value >= 1)
         check_range("ratio", self.ratio, "0 < ratio < 1", lambda value: 0 < value < 1)
         check_range("progress", self.progress, "0 <= progress <= 1", lambda value: 0 <= value <= 1)
-        check_range("curvature", self.curvature, "a finite curvature > 0", lambda value: value > 0)
+        allowed = f"{LEAST} <= curvature <= {MOST}"
+        check_range("curvature", self.curvature, allowed, lambda value: LEAST <= value <= MOST)
         if self.convex_coefficient is not None:
-            allowed = "a finite number >= 0, or None"
-            check_range("convex_coefficient", self.convex_coefficient, allowed, lambda value: value >= 0)
+            allowed = f"0 <= convex_coefficient <= {MOST}, or None"
+            check_range("convex_coefficient", self.convex_coefficient, allowed, lambda value: 0 <= value <= MOST)
         return self
 
 

@@ -79,7 +79,9 @@ def decide_ranked(teacher: Tensor, ranking: Ranking, probs: Tensor, cumulative: 
     if rules.strategy != "soft":
         return Decision(positive, k, weight_sorted(probs, cumulative, k, rules), top)
     part = partial_membership(probs, cumulative, k, rules)
-    weight, wider = weight_between(probs, cumulative, k, part, rules), positive_mask(teacher, ranking, k + 1)
+    # A class without any part stays out: whatever the student makes of it there does not count.
+    wider = positive_mask(teacher, ranking, k + (part > 0))
+    weight = weight_between(probs, cumulative, k, part, rules)
     return Decision(positive, nearest_k(k, part), weight, top, wider, part)
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fpl.losses.checks import check_groups, check_map, check_range, check_scores, check_whole, to_compute
+from fpl.losses.checks import check_groups, check_map, check_range, check_scores, check_tensor, check_whole, to_compute
 
 
 def divide(total: Tensor, denominator: Tensor | float) -> Tensor:
@@ -29,7 +29,8 @@ def _grouped(logits: Tensor, label: Tensor, ignore_index: int, groups: int) -> t
         ValueError: A tensor has another shape or dtype, or ``groups`` does not divide the batch.
     """
     check_scores("logits", logits)
-    if label.is_floating_point() or label.dtype == torch.bool:
+    check_tensor("label", label)
+    if label.is_floating_point() or label.is_complex() or label.is_quantized or label.dtype == torch.bool:
         raise ValueError(f"label has dtype {label.dtype}; allowed: an integer type")
     check_map("label", label, logits)
     check_groups(groups, logits)

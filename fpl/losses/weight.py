@@ -82,11 +82,11 @@ def adaptive_weight(
         teacher_probs: Probabilities [B, C, *spatial], C >= 2.
         k: Number of positives [B, *spatial], 1 .. C, int64 or a float.
         shape: One of :data:`WEIGHTS`.
-        curvature: A > 0.
+        curvature: A, 1e-30 .. 1e30: what float32 can compute with.
         fidelity: ``paper``: m over the K positives. ``released``: m over the top K + 1, so it includes q itself, as
             in the released code.
-        convex_coefficient: c >= 0; None is 4 for ``paper`` and 1 for ``released`` (the released CPS code; the released
-            AEL code has 4).
+        convex_coefficient: c, 0 .. 1e30; None is 4 for ``paper`` and 1 for ``released`` (the released CPS code; the
+            released AEL code has 4).
 
     Returns:
         [B, *spatial], 0 .. 1, not differentiable; 1 where K = C (no negatives), NaN where the probabilities are.

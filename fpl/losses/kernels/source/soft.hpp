@@ -28,6 +28,7 @@ struct Between {
   Parts parts;       // the student's sums around it
   Sums fewer, more;  // those of n - 1 and of n positives
   F loss, weight;
+  I broken;  // the n-th class's logit is one that the sums of either set alone would make NaN of
 };
 
 // The best two teacher logits behind the positives, and which class has the first.
@@ -54,7 +55,10 @@ FPL_INLINE Between soft_of(const Settings& s, const float (*t)[TILE], const floa
   next_two(classes, t, g, c, b.value, second, b.index);
   b.parts = part(classes, t, z, g, c);
   b.fewer = with_negative(b.parts).sums, b.more = with_positive(b.parts);
-  b.loss = mean(loss_of(b.fewer, known), loss_of(b.more, known), b.part);
+  // As a positive, or as all there is of the negatives.
+  const I lowest = (b.part > 0.0f) | (b.parts.high == -INF);
+  b.broken = (b.parts.next == INF) | ((b.parts.next == -INF) & lowest);
+  b.loss = b.broken ? all(NOT_A_NUMBER) : mean(loss_of(b.fewer, known), loss_of(b.more, known), b.part);
   Chosen wider = c;
   wider.k = c.k + 1.0f, wider.sum = c.sum + c.next;
   wider.next = second == -INF ? all(0.0f) : c.next * exp_neg(second - b.value);
@@ -77,6 +81,7 @@ FPL_INLINE void put_gradient(int32_t classes, const float (*t)[TILE], float (*z)
                              const Between& b, F upstream) {
   const I known = is_known(c);
   const Parts& p = b.parts;
+  upstream = b.broken ? all(NOT_A_NUMBER) : upstream;
   const F fewer = slope_of(b.fewer, known) * (1.0f - b.part) * upstream;
   const F more = b.part > 0.0f ? slope_of(b.more, known) * b.part * upstream : all(0.0f);
   const F down = fewer / b.fewer.negative, up = more / b.more.positive;
