@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -128,10 +129,18 @@ def keep(path: Path) -> None:
         mirror.put(path, path)
 
 
-def remove_left_overs(folder: Path) -> None:
-    """Remove the temporary files of killed writers; only for who holds the lock on all writing to the folder."""
+def remove_left_overs(folder: Path, idle: float = 0.0) -> None:
+    """Remove the temporary files of killed writers.
+
+    Args:
+        folder: Where they lie; it need not exist.
+        idle: Only those that nobody has written to for so many seconds. 0, all of them, is for who holds the lock on
+            all writing to the folder.
+    """
     for path in folder.glob(".*.tmp"):
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # its writer has finished it
+            if not idle or time.time() - path.stat().st_mtime > idle:
+                path.unlink()
 
 
 class _Raw(io.FileIO):

@@ -232,8 +232,9 @@ def predict(
     from fpl.train.runtime import select_device
     from fpl.train.trained import find_weights, load_trained
 
-    trained = load_trained(find_weights(out, run, choice), select_device(device), threads)
-    count = predict_folder(trained, images, to)
+    with interruptible("what is written stays whole; the same command starts again"):
+        trained = load_trained(find_weights(out, run, choice), select_device(device), threads)
+        count = predict_folder(trained, images, to)
     print(
         f"{count} class maps and overlays in {to}, the colours in {to / 'legend.png'} (weights of step {trained.step})"
     )

@@ -16,7 +16,7 @@ from fpl.data.names import bounded, check_utf8, normal
 from fpl.data.read import read_upright
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
-from fpl.files import visible, write_atomic
+from fpl.files import remove_left_overs, visible, write_atomic
 from fpl.train.progress import Progress
 from fpl.train.trained import Trained, reduced
 
@@ -25,6 +25,10 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 OPACITY = 0.5
 # Overlays of images smaller than this are enlarged by a whole factor: they are made to be looked at.
 LEAST_SIDE = 240
+# And no further than to this: one row of pixels makes no picture of millions.
+MOST_SIDE = 4096
+# Several processes may write to a folder; what none has touched for so long is of one that was killed.
+IDLE_SECONDS = 600
 LEGEND = Path("legend.png")
 
 
@@ -51,6 +55,8 @@ def predict_folder(trained: Trained, images: Path, to: Path) -> int:
         raise FplError("the results would lie among the images", where=str(to), hint="give another folder")
     names = _images_in(images)
     check_outputs(names, to)
+    for folder in {(to / output).parent for name in (*names, LEGEND) for output in outputs_of(name)}:
+        remove_left_overs(folder, IDLE_SECONDS)
     progress, turned = Progress(len(names), unit="image"), 0
     for done, (name, path) in enumerate(names.items(), start=1):
         image, was_turned = read_upright(path)
@@ -141,7 +147,7 @@ def overlay(image: NDArray[np.uint8], classes: NDArray[np.uint8], spec: DatasetS
     """The image `[H, W, 3]` blended with its class colours, enlarged if it is small."""
     colours = np.array(spec.palette, dtype=np.float32)[classes]
     blended = Image.fromarray((image * (1 - OPACITY) + colours * OPACITY).astype(np.uint8))
-    factor = max(1, LEAST_SIDE // min(blended.size))
+    factor = max(1, min(LEAST_SIDE // min(blended.size), MOST_SIDE // max(blended.size)))
     return blended.resize((blended.width * factor, blended.height * factor), Image.Resampling.NEAREST)
 
 

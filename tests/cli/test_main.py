@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from PIL import Image
 
 import fpl
 from fpl.cli import main as cli
+from fpl.files import write_atomic
 from fpl.sweep.places import Places
 
 
@@ -140,6 +142,26 @@ def test_ctrl_c_says_how_to_go_on(run_file: Path, places: Places, fpl_command, m
     monkeypatch.setattr("fpl.sweep.local.run_local", interrupted)
     code, _, err = fpl_command("train", run_file, *folders(places))
     assert code == 130 and "the same command continues from the last checkpoint" in err
+
+
+def test_predict_is_ended_by_sigterm_in_one_line_and_leaves_nothing_half_written(  # type: ignore[no-untyped-def]
+    fpl_command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written(file: object) -> None:
+        assert list(tmp_path.glob("to/.*.tmp"))
+        signal.raise_signal(signal.SIGTERM)
+
+    # Were it not caught, the tests would end with it.
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr("fpl.train.trained.find_weights", lambda *_: tmp_path)
+        monkeypatch.setattr("fpl.train.trained.load_trained", lambda *_: None)
+        monkeypatch.setattr("fpl.train.predict.predict_folder", lambda *_: write_atomic(tmp_path / "to" / "a", written))
+        code, _, err = fpl_command("predict", "run", tmp_path, tmp_path / "to")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert code == 130 and "the same command starts again" in err
+    assert not list(tmp_path.glob("to/.*"))
 
 
 def test_doctor_says_what_is_there_and_what_to_do(places: Places, fpl_command) -> None:  # type: ignore[no-untyped-def]
