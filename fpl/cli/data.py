@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fpl.errors import FplError, Interrupted
+from fpl.cli.options import folder_to_use
+from fpl.errors import Interrupted
 from fpl.interrupt import terminated_like_interrupted
 
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
 data_app = typer.Typer(help="Data sets on disk.", no_args_is_help=True)
 
-DataRoot = Annotated[Path, typer.Option(envvar="FPL_DATA", help="Folder that holds the data sets.")]
-Splits = Annotated[Path, typer.Option(envvar="FPL_SPLITS", help="Folder of the split lists.")]
+DataRoot = Annotated[
+    Path, typer.Option(envvar="FPL_DATA", help="Folder that holds the data sets.", callback=folder_to_use)
+]
+Splits = Annotated[Path, typer.Option(envvar="FPL_SPLITS", help="Folder of the split lists.", callback=folder_to_use)]
 
 DATA, SPLITS = Path("data"), Path("experiments/splits")
 
@@ -183,8 +186,6 @@ def prepare_data(
             progress.begin(done)
         progress.of(done, total)
 
-    if data_root.exists() and not data_root.is_dir():
-        raise FplError("not a folder", where=f"--data-root {data_root}", hint="name the folder that holds data sets")
     with interruptible("the same command continues", progress), open_archives(archives or [], read) as opened:
         jobs = plan_jobs(spec, root, opened)
         done = prepare(spec, root, jobs, show)

@@ -16,7 +16,7 @@ from fpl.cli.data import DATA, DataRoot, data_app, interruptible
 from fpl.cli.figures import figures
 from fpl.cli.groups import grouped
 from fpl.cli.option_groups import Folders
-from fpl.cli.options import A_STORE, Scratch, file_to_write, refuse_urls
+from fpl.cli.options import A_STORE, Scratch, file_to_write, folder_to_use, refuse_urls
 from fpl.cli.plan import plan
 from fpl.cli.rehearse import rehearse
 from fpl.cli.report import report
@@ -164,7 +164,9 @@ def train(
 @app.command()
 def pretrain(
     network: Annotated[Literal["tiny"], typer.Argument(help="Which backbone.")],
-    weights: Annotated[Path, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.")],
+    weights: Annotated[
+        Path, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.", callback=folder_to_use)
+    ],
     width: Annotated[int, typer.Option(min=8, help="model.tiny_width.")] = 16,
     depth: Annotated[int, typer.Option(min=1, help="model.tiny_depth.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, other weights.")] = 0,

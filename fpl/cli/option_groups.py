@@ -11,7 +11,19 @@ import typer
 
 from fpl.cli.data import DATA, SPLITS, DataRoot, Splits
 from fpl.cli.groups import LAST
-from fpl.cli.options import EXPERIMENTS, ROWS_HELP, Experiments, Names, Protocol, Sampler, Scale, Scratch, Seeds, Stop
+from fpl.cli.options import (
+    EXPERIMENTS,
+    ROWS_HELP,
+    Experiments,
+    Names,
+    Protocol,
+    Sampler,
+    Scale,
+    Scratch,
+    Seeds,
+    Stop,
+    folder_to_use,
+)
 from fpl.config.defaults import MOST_THREADS, Rows
 from fpl.mirror import mirror_of
 
@@ -88,7 +100,10 @@ class Folders:
     weights: Annotated[
         Path | None,
         typer.Option(
-            envvar="FPL_WEIGHTS", help="Folder of pretrained weights.", show_default="DATA_ROOT/weights, if it is there"
+            envvar="FPL_WEIGHTS",
+            help="Folder of pretrained weights.",
+            show_default="DATA_ROOT/weights, if it is there",
+            callback=folder_to_use,
         ),
     ] = None
 

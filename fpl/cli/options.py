@@ -78,6 +78,14 @@ def file_to_write(option: typer.CallbackParam, path: Path | None) -> Path | None
     return path
 
 
+def folder_to_use(option: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Of an option that names a folder, which need not exist: refuse a file, before it is said of what is below it."""
+    if path is not None and path.exists() and not path.is_dir():
+        where = f"--{(option.name or '').replace('_', '-')} {path}"
+        raise FplError("is a file, and a folder is needed", where=where, hint="name a folder, which need not exist")
+    return path
+
+
 # What a store may be; whoever reads it opens it (`open_store`).
 A_STORE: dict[str, Any] = {"parser": store_folder, "metavar": "<path or s3://...>"}
 Store = Annotated[

@@ -251,6 +251,9 @@ def load_results(folder: Path | str) -> Results:
         FplError: There is no such folder, or it holds no results.
     """
     path = open_store(folder)
+    if path.is_file():
+        hint = "name the folder that `fpl train --out` wrote"
+        raise FplError("is a file, and a folder is needed", where=str(path), hint=hint)
     if not has_results(path):
         if begun := sorted(folder.name for folder in path.glob("checkpoints/*/")):
             raise FplError(

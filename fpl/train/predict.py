@@ -16,7 +16,7 @@ from fpl.data.names import bounded, check_utf8, normal
 from fpl.data.read import read_upright
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
-from fpl.files import remove_left_overs, visible, write_atomic
+from fpl.files import check_output, check_regular, remove_left_overs, visible, write_atomic
 from fpl.train.progress import Progress
 from fpl.train.trained import Trained, reduced
 
@@ -55,6 +55,7 @@ def predict_folder(trained: Trained, images: Path, to: Path) -> int:
         raise FplError("the results would lie among the images", where=str(to), hint="give another folder")
     names = _images_in(images)
     check_outputs(names, to)
+    check_output(to / LEGEND)
     for folder in {(to / output).parent for name in (*names, LEGEND) for output in outputs_of(name)}:
         remove_left_overs(folder, IDLE_SECONDS)
     progress, turned = Progress(len(names), unit="image"), 0
@@ -113,8 +114,12 @@ def _images_in(images: Path) -> dict[Path, Path]:
     check_utf8([str(images)], images.parent)
     if images.is_file():
         return {Path(images.stem): images}
+    check_regular(images)
     if not images.is_dir():
-        there = sorted(path.name for path in images.parent.iterdir()) if images.parent.is_dir() else []
+        # A link to nothing is there, and is not what was meant.
+        there = (
+            sorted({path.name for path in images.parent.iterdir()} - {images.name}) if images.parent.is_dir() else []
+        )
         near = difflib.get_close_matches(images.name, there, n=1)
         hint = f"did you mean {images.parent / near[0]}?" if near else f"{images.parent} holds {len(there)} entries"
         raise FplError("no such folder or image", where=str(images), hint=hint)

@@ -114,12 +114,17 @@ def test_predict_refuses_bad_folders(run_file: Path, places: Places, fpl_command
     for name in ("a.png", "a.jpg"):
         Image.new("RGB", (40, 40)).save(mixed / name)
     (tmp_path / "broken.png").write_bytes(b"no image")
+    (tmp_path / "link").symlink_to("nothing")
+    Image.new("RGB", (40, 40)).save(tmp_path / "one.png")
     for images, to, expected in [
         (empty, tmp_path / "to", "no image in this folder"),
         (mixed, tmp_path / "to", "two images are called a"),
         (mixed, mixed / "to", "would lie among the images"),
         (tmp_path / "nowhere", tmp_path / "to", "no such folder or image"),
         (tmp_path / "broken.png", tmp_path / "to", "broken.png"),
+        (Path("/dev/zero"), tmp_path / "to", "/dev/zero: is a device, no regular file"),
+        (tmp_path / "link", tmp_path / "to", f"{tmp_path} holds"),
+        (tmp_path / "one.png", tmp_path / "broken.png", f"{tmp_path / 'broken.png'} is a file, and a folder is needed"),
     ]:
         code, _, err = fpl_command("predict", weights, images, to)
         assert code == 2 and expected in err, err
@@ -259,3 +264,19 @@ def test_workers_that_cannot_find_one_another_are_told_why(  # type: ignore[no-u
         monkeypatch.setenv(name, value)
     code, _, err = fpl_command("train", run_file, *folders(places), "--threads", "1")
     assert code == 2 and f"environment variable {words}" in err
+
+
+def test_a_file_where_an_option_names_a_folder_is_said_with_the_option(fpl_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "file"
+    file.touch()
+    for option, command in [
+        ("--splits", ["splits", "list", "camvid"]),
+        ("--data-root", ["data", "check", "camvid"]),
+        ("--data-root", ["train", "camvid_fpl"]),
+        ("--weights", ["pretrain", "tiny"]),
+        ("--weights", ["doctor"]),
+    ]:
+        code, _, err = fpl_command(*command, option, file)
+        assert code == 2 and f"error: {option} {file}: is a file, and a folder is needed" in err
+    code, _, err = fpl_command("results", "--out", file)
+    assert code == 2 and f"error: {file}: is a file, and a folder is needed" in err
