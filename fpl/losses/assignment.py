@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fpl.losses.checks import check_map, check_scores, check_tensor, check_whole, to_compute
+from fpl.losses.checks import check_map, check_probabilities, check_scores, check_tensor, check_whole, to_compute
 from fpl.losses.rules import Rules
 
 RELEASED_CAP = 3
@@ -186,7 +186,8 @@ def assign(
         the largest K of its strategy; for ``soft`` float32 (float64 for such probabilities), and NaN.
 
     Raises:
-        ValueError: An argument is outside its range, or the tensor has another shape or dtype.
+        ValueError: An argument is outside its range, or the tensor has another shape or dtype, or on a CPU values
+            that are no probabilities.
     """
     check_scores("teacher_probs", teacher_probs)
     rules = Rules(
@@ -194,6 +195,7 @@ def assign(
     ).checked()
     with torch.no_grad():
         probs = sort_classes(to_compute(teacher_probs)).values
+        check_probabilities("teacher_probs", probs[..., 0], probs[..., -1])
         cumulative = probs.cumsum(-1)
         k = assign_sorted(cumulative, rules)
         return k + partial_membership(probs, cumulative, k, rules) if rules.strategy == "soft" else k

@@ -130,6 +130,19 @@ def check_weight_map(values: Tensor, scores: Tensor, size: tuple[int, int] | Non
     check_map("weight_map", values, scores, size)
 
 
+def check_probabilities(name: str, largest: Tensor, smallest: Tensor) -> None:
+    """Raise ValueError if a pixel's probabilities lie outside 0 .. 1, as logits given by mistake do.
+
+    On the CPU alone: a GPU's host would wait for the values, and what is traced cannot ask. NaN is left to the result.
+    """
+    if largest.device.type != "cpu" or torch.compiler.is_compiling() or not largest.numel():
+        return
+    # Rounding of narrow types goes a little beyond.
+    if (smallest < -1e-3).any() or (largest > 1 + 1e-2).any():
+        found = f"{smallest.min().item():.3g} .. {largest.max().item():.3g}"
+        raise ValueError(f"{name} has values {found}; allowed: probabilities, 0 .. 1 (softmax logits before)")
+
+
 def check_denominator(value: Tensor | float) -> None:
     """Raise ValueError unless ``value`` is one number that is no less than 0, read on the CPU alone.
 

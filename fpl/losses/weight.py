@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fpl.losses.assignment import check_k, sort_classes
-from fpl.losses.checks import check_scores, to_compute
+from fpl.losses.checks import check_probabilities, check_scores, to_compute
 from fpl.losses.rules import Rules
 
 PAPER_CONVEX_COEFFICIENT = 4.0
@@ -92,13 +92,15 @@ def adaptive_weight(
         [B, *spatial], 0 .. 1, not differentiable; 1 where K = C (no negatives), NaN where the probabilities are.
 
     Raises:
-        ValueError: An argument is outside its range, or a tensor has another shape or dtype.
+        ValueError: An argument is outside its range, a tensor has another shape or dtype, or on a CPU values that are
+            no probabilities.
     """
     check_scores("teacher_probs", teacher_probs)
     check_k(k, teacher_probs)
     rules = Rules(weight=shape, curvature=curvature, fidelity=fidelity, convex_coefficient=convex_coefficient).checked()
     with torch.no_grad():
         probs = sort_classes(to_compute(teacher_probs)).values
+        check_probabilities("teacher_probs", probs[..., 0], probs[..., -1])
         cumulative = probs.cumsum(-1)
         if not k.is_floating_point():
             return weight_sorted(probs, cumulative, k, rules)

@@ -163,3 +163,16 @@ def test_a_size_is_of_whole_numbers(value: Any, call: Any) -> None:
     logits: Tensor = torch.zeros(1, 3, 4, 4)
     with pytest.raises(TypeError, match=r"size is .*; allowed: \(H, W\), two whole numbers"):
         call(logits, logits, size=value)
+
+
+def test_logits_where_probabilities_are_asked_for() -> None:
+    logits = torch.tensor([2.0, -1.0, 0.5]).view(1, 3, 1)
+    for call in (
+        lambda probs: assign(probs),
+        lambda probs: adaptive_weight(probs, torch.ones(1, 1, dtype=torch.int64)),
+    ):
+        with pytest.raises(ValueError, match=r"values -1 \.\. 2; allowed: probabilities"):
+            call(logits)
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            call(logits.softmax(1).to(dtype))
+    assert assign(torch.full((1, 3, 1), torch.nan)).item() == 2
