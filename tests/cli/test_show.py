@@ -77,6 +77,13 @@ def test_runs_logs_and_failures(world: World) -> None:
     assert said.count("--seeds 2") == 1
 
 
+def test_as_many_seeds_as_the_store_holds(world: World) -> None:
+    names = [world.run("main.cps.small_8", 61.25, seed=seed) for seed in (0, 1)]
+    said = call(world, "main.cps.small_8", "--results", str(world.out))
+    assert all(name in said for name in names) and "--scale little --seeds 2\n" in said
+    assert names[1] not in call(world, "main.cps.small_8", "--results", str(world.out), "--seeds", "1")
+
+
 def test_a_cell_that_is_not_run_and_names_of_several(world: World) -> None:
     assert "not run: AEL is not there yet" in call(world, "main.fpl_ael.small_16")
     with pytest.raises(FplError, match=r"main.cps is 3 cells(.|\n)*main.cps.small_16, main.cps.small_8"):

@@ -59,7 +59,7 @@ def load_shown(
     """
     if seeds is None and results is not None:
         # What was trained with --seeds 3 is shown without saying it again.
-        seeds = _seeds_of(results, scale_file(experiments, scale).seeds)
+        seeds = seeds_of(results, scale_file(experiments, scale).seeds)
     campaign = load_campaign(experiments, scale, names, seeds, rows or "all", overrides)
     note = ""
     if rows is None:
@@ -69,7 +69,7 @@ def load_shown(
     return Shown(campaign, results, grids, replace(summary, notes=(note,) if note else ()))
 
 
-def _seeds_of(results: Results, least: int) -> int:
+def seeds_of(results: Results, least: int) -> int:
     """How many seeds from 0 on the store holds runs of; `least` if fewer."""
     held = set(results.runs.get("seed", ()))
     return next(number for number in itertools.count(least) if number not in held)
