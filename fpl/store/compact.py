@@ -30,7 +30,7 @@ from fpl.files import write_atomic
 from fpl.store.left import Version, left_there
 from fpl.store.parts import SUFFIX, DamagedError, files_of, read_part
 from fpl.store.schema import OF_ONE_RUN, SCHEMAS
-from fpl.store.usable import is_sound
+from fpl.store.usable import ALL, is_sound
 
 FOLDER = "compact"
 INDEX = b"fpl.compact"
@@ -204,6 +204,9 @@ def compact(folder: Path, progress: Callable[[int, int], object] | None = None) 
             names = files_of(folder, table)
         except DamagedError:
             continue  # whoever reads the table names it
+        if table in OF_ONE_RUN:
+            # What was published is one file already, and not of one run.
+            names = [name for name in names if name != f"{ALL}{SUFFIX}"]
         before = held(folder, table, names)
         settled = time.time_ns() - int(SETTLED * 1e9)
         # Before they are read: what changes from here on is another version.

@@ -21,6 +21,7 @@ from fpl.store.collect import look_over, read_parts
 from fpl.store.compact import FOLDER, compact, held
 from fpl.store.done import is_done, put_aside
 from fpl.store.parts import clean, files_of, read_part
+from fpl.store.publish import publish_runs
 from fpl.store.read import Results
 from fpl.store.schema import FAILURES, HISTORY, RUNS, SCHEMAS, STUDIES, TRIALS
 from fpl.store.write import failure_path, run_path, write_failure, write_table
@@ -297,3 +298,21 @@ def test_progress_is_told(out: Path) -> None:
     compact(out, lambda done, total: told.append((done, total)))
     files = sum(len(files_of(out, table)) for table in SCHEMAS)
     assert told == [(number, files) for number in range(1, files + 1)] and files == 29
+
+
+def test_what_was_published_lies_beside_it(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a copy of what was published, whose runs are in one file, those that came later are compacted."""
+    publish_runs(out, tmp_path / "published", set(NAMES))
+    shutil.copytree(tmp_path / "published", out, dirs_exist_ok=True)
+    add(out, LATER)
+    age(out)
+    compact(out)
+    opened = []
+
+    def spy(path: Path, table: str) -> tuple[pa.Table, list[str]]:
+        opened.append(path.stem)
+        return read_part(path, table)
+
+    monkeypatch.setattr("fpl.store.collect.read_part", spy)
+    rows, left_out = read_parts(out, RUNS)
+    assert sorted(rows["run_id"].to_pylist()) == sorted((*NAMES, LATER)) and not left_out and opened == ["all"]
