@@ -22,7 +22,6 @@ from fpl.losses.kernels.contract import Pixels, make_settings
 from fpl.losses.regularization import loss_gradient, regularize, split_sums
 from fpl.losses.rules import DEFAULTS, Rules
 from fpl.losses.shortcut import Decision, decide
-from fpl.losses.supervised import divide
 
 REDUCTIONS = ("mean", "valid", "sum", "none")
 
@@ -211,7 +210,7 @@ def _loss_of(
     if reduction == "none":
         return loss
     if reduction == "valid" and weight_map is not None:
-        return _mean(loss, counted.sum())
+        return _mean(loss, counted.sum().clamp(min=1))
     # The mean over no pixels is 0, as their sum is.
     return loss.sum() if reduction == "sum" or not loss.numel() else _mean(loss, loss.numel())
 
@@ -219,7 +218,7 @@ def _loss_of(
 def _mean(loss: Tensor, count: Tensor | int) -> Tensor:
     """Divide the sum by a number of pixels; it is finite where the losses are, though their sum may not be."""
     # A power of two changes no digit.
-    return divide((loss * 2.0**-32).sum(), count) * 2.0**32
+    return (loss * 2.0**-32).sum() / count * 2.0**32
 
 
 class RuledLoss(nn.Module):

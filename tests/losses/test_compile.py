@@ -169,3 +169,15 @@ def test_other_sizes_and_other_progress_are_not_compiled_anew() -> None:
             assert torch.equal(one, other)
     # The first one may be taken for a constant.
     assert traced.frame_count <= 2
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("reduction", ["mean", "valid"])
+def test_other_sizes_are_traced_as_well(implementation: str, reduction: str) -> None:
+    """From the second on their numbers are symbols, which no check of a value can read."""
+    loss = FuzzyPositiveLoss(reduction=reduction)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    with kernels.use(implementation):
+        for height in (4, 5, 7):
+            inputs = (logits(2, 5, height, 3), logits(2, 5, height, 3, seed=1), weights(2, height, 3))
+            torch.testing.assert_close(compiled(*inputs), loss(*inputs))
