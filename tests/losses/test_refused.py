@@ -24,13 +24,14 @@ from fpl.losses import (
 )
 from fpl.losses.diagnostics import diagnose
 from fpl.losses.rules import Rules
+from tests.losses.kernels.cases import needs_cpu_kernel
 
 from .reference import normal
 
 LOGITS = torch.zeros(2, 3, 4)
 MAP = torch.zeros(2, 4)
 LABEL = MAP.long()
-BOTH = pytest.mark.parametrize("name", ["tensor", "cpu"])
+BOTH = pytest.mark.parametrize("name", ["tensor", pytest.param("cpu", marks=needs_cpu_kernel)])
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,7 @@ def test_the_mean_of_losses_near_the_largest_number_is_finite(name: str, reducti
     torch.testing.assert_close(gradient[0, 0], torch.full((8,), -1 / 8))
 
 
+@needs_cpu_kernel
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
 @pytest.mark.parametrize("fidelity", ["paper", "released"])
 @pytest.mark.parametrize("broken", range(4))
