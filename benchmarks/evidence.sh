@@ -65,7 +65,7 @@ three_seeds() { # PART CELLS...
 
 # The comparison of docs/camvid.md, first with one seed; then a cell for each recipe `experiments/base/camvid_*.toml`, and
 # the other T that figures show. Ten core-hours: stopped at any time, the next call goes on, also in a worktree of the
-# commit whose results/camvid was copied to runs/evidence/COMMIT/camvid.
+# commit whose results/camvid was copied to runs/evidence/COMMIT/camvid (in commits before 97e977e, as one file a run).
 camvid() {
     local main=(table1.{supervised,cps,cps_half,weight_only,fpl_cps,ael,fpl_ael}.r50_1_{16,8,4}
         table1.{cps_cutmix,cps_cutmix_half,cutmix_weight_only,fpl_cps_cutmix}.r50_1_{16,8,4})
