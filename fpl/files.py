@@ -57,7 +57,11 @@ def check_regular(path: Path, where: str = "") -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         kind = "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
-        raise FplError(f"is a {kind}, no regular file", where=where or str(path), hint="name a regular file")
+        raise FplError(
+            f"is a {kind}, no regular file",
+            where=where or str(path),
+            hint="name a regular file: write what it gives to one first",
+        )
 
 
 def check_output(path: Path, where: str = "") -> None:
@@ -70,6 +74,11 @@ def check_output(path: Path, where: str = "") -> None:
     if not path.name or path.is_dir():
         raise FplError("is a folder, and a file is to be written", where=where, hint="name a file in it")
     check_regular(path, where)
+    if {Path("/dev"), Path("/proc")} & {*path.absolute().parents}:
+        # What they name is another's: a file would take the place of the name.
+        raise FplError(
+            "is no place for a file", where=where, hint="leave the option out for the terminal, or name a file"
+        )
     if (parent := next((each for each in path.parents if each.exists()), None)) and not parent.is_dir():
         raise FplError(f"{parent} is a file, and a folder is needed", where=where, hint="name another folder")
 
@@ -137,7 +146,8 @@ def remove_left_overs(folder: Path, idle: float = 0.0) -> None:
         idle: Only those that nobody has written to for so many seconds. 0, all of them, is for who holds the lock on
             all writing to the folder.
     """
-    for path in folder.glob(".*.tmp"):
+    # Those of `write_atomic` alone: other programs hide files too.
+    for path in folder.glob(f".{'[0-9a-f]' * 16}.tmp"):
         with contextlib.suppress(FileNotFoundError):  # its writer has finished it
             if not idle or time.time() - path.stat().st_mtime > idle:
                 path.unlink()

@@ -22,7 +22,7 @@ from fpl.data.lists import read_lines
 from fpl.data.read import read_header, read_image, read_label
 from fpl.data.spec import get_spec
 from fpl.errors import FplError, ShortageError, shortage
-from fpl.files import locked, sync_folder, write_atomic
+from fpl.files import check_output, locked, sync_folder, write_atomic
 from fpl.models.weights_file import read_state_dict
 from fpl.store.schema import FAILURES
 from fpl.store.write import write_table
@@ -222,3 +222,9 @@ def test_a_file_where_a_folder_is_needed_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "file" / "a", tmp_path / "file" / "b" / "a"):
         with pytest.raises(FplError, match=r"file: is a file, and a folder is needed\n  -> name a folder"):
             write_atomic(path, b"new")
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/null", "/proc/self/fd/1"])
+def test_names_of_what_is_anothers_are_no_output(path: str) -> None:
+    with pytest.raises(FplError):
+        check_output(Path(path))

@@ -30,7 +30,7 @@ from fpl.config.stores import LOCAL, STORES
 from fpl.data.parallel import core_count
 from fpl.errors import FplError, file_error, shortage
 from fpl.text import printable
-from fpl.train.launched import check_launch, launch_value
+from fpl.train.launched import launch_value
 from fpl.train.options import LoopOptions
 
 app = typer.Typer(
@@ -62,7 +62,7 @@ Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: be
 
 
 def _threads() -> int:
-    """Workers of one machine share its cores; what is wrong with their number is said by `main`."""
+    """Workers of one machine share its cores; what is wrong with their number is said where workers meet."""
     try:
         return max(1, core_count() // launch_value("LOCAL_WORLD_SIZE"))
     except FplError:
@@ -79,7 +79,6 @@ def main() -> None:
         # Where it is not UTF-8, a sign that it does not have is a question mark.
         sys.stdout.reconfigure(errors="replace")
     try:
-        check_launch()
         refuse_urls(sys.argv[1:])
         app()
     except FplError as error:

@@ -74,16 +74,20 @@ def file_to_write(option: typer.CallbackParam, path: Path | None) -> Path | None
     if path is not None:
         from fpl.files import check_output
 
-        check_output(path, f"--{option.name} {path}")
+        check_output(path, _said(option, path))
     return path
 
 
 def folder_to_use(option: typer.CallbackParam, path: Path | None) -> Path | None:
     """Of an option that names a folder, which need not exist: refuse a file, before it is said of what is below it."""
     if path is not None and path.exists() and not path.is_dir():
-        where = f"--{(option.name or '').replace('_', '-')} {path}"
-        raise FplError("is a file, and a folder is needed", where=where, hint="name a folder, which need not exist")
+        what, hint = "is a file, and a folder is needed", "name a folder, which need not exist"
+        raise FplError(what, where=_said(option, path), hint=hint)
     return path
+
+
+def _said(option: typer.CallbackParam, path: Path) -> str:
+    return f"--{(option.name or '').replace('_', '-')} {path}"
 
 
 # What a store may be; whoever reads it opens it (`open_store`).

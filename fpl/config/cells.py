@@ -8,6 +8,7 @@ column and row.
 from __future__ import annotations
 
 import copy
+import difflib
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -182,6 +183,8 @@ class Resolver:
         if not isinstance(method, str) or method in method_names() or (self.names and chosen(cell, self.names)):
             return ""
         given = any(parse_override(text)[0] == "method.name" for text in overrides)
+        # One that is nearly the name of another is a slip.
+        given = given or bool(difflib.get_close_matches(method, method_names(), cutoff=0.75))
         return "" if given else f"method {method} is not installed here"
 
     def _tree(

@@ -19,7 +19,7 @@ from fpl.data.names import is_utf8, normal
 from fpl.data.parallel import run_parallel
 from fpl.data.read import orientation_ignored
 from fpl.data.spec import DatasetSpec
-from fpl.data.splits.published import unpublished
+from fpl.data.splits.published import is_published_order, unpublished
 from fpl.errors import FplError
 from fpl.files import visible
 
@@ -151,8 +151,8 @@ def _check_published(spec: DatasetSpec, ids: Sequence[str], findings: list[Findi
     """Whether the training ids are the published ones; Cityscapes' list is not sorted, so that its ids do not tell."""
     if spec.counts is None or len(ids) != spec.counts["train"] or spec.layout.city_ids:
         return
-    if fault := unpublished(spec.name, ids):
-        what, remedy = fault
+    if not is_published_order(spec.name, ids):
+        what, remedy = unpublished(spec.name, ids)
         findings.append(Finding("warning", "train", "not published", "train", what, remedy))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import NamedTuple
 
 import torch
@@ -32,7 +31,7 @@ def check_size(scores: Tensor, size: tuple[int, int] | None) -> tuple[int, ...]:
         sides: tuple[object, ...] = tuple(size)
     except TypeError:
         sides = (None,)
-    if not all(isinstance(side, int | numbers.Integral) for side in sides):
+    if not all(hasattr(side, "__index__") for side in sides):
         raise TypeError(f"size is {size!r}; allowed: (H, W), two whole numbers")
     if scores.ndim != 4 or len(size) != 2 or min(*size, *scores.shape[2:]) < 1:
         raise ValueError(

@@ -26,9 +26,9 @@ _OF_COLUMNS = frozenset(
     (
         *("str", "dt", "cat", "codes", "isin", "isna", "isnull", "notna", "notnull", "between", "eq"),
         *("ne", "lt", "le", "gt", "ge", "add"),
-        *("sub", "mul", "div", "mod", "abs", "round", "clip"),
-        *("fillna", "astype", "duplicated", "rank", "shift", "diff"),
-        *("mean", "median", "min", "max", "std", "sum"),
+        *("sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "abs", "round", "clip"),
+        *("fillna", "astype", "duplicated", "rank", "shift", "diff", "cumsum", "cummax", "cummin"),
+        *("mean", "median", "min", "max", "std", "var", "sum", "skew"),
         *("quantile", "nunique", "any", "all", "count", "idxmin", "idxmax", "size", "values", "empty"),
     )
 )

@@ -24,10 +24,10 @@ def run_row(path: Path) -> dict[str, Any]:
         FplError: There is none, or none that can be used.
     """
     part, problems = read_part(path, RUNS)
-    if not problems and not len(part):
+    if not len(part):
         published = read_part(path.with_stem(ALL), RUNS)[0]
         part = published.filter(pc.equal(published["run_id"], path.stem))
-    if problems or not len(part):
+    if not len(part):
         raise LeftOut(RUNS, path, problems[0] if problems else "is not there").error()
     row: dict[str, Any] = clean(part).to_pylist()[0]
     return row
@@ -46,12 +46,11 @@ def read_run(path: Path) -> dict[str, float]:
 def is_done(out: Path, run_id: str) -> bool:
     """Whether a run is done: its row is there and can be read. Everybody who asks, asks here.
 
-    An empty file, a damaged one, or one with the row of another run is no run that is done. Where there is no file of
-    its own it may be among those that were published: work goes on in a copy of what was published, too.
+    An empty file, a damaged one, or one with the row of another run is no run that is done. Where it has no row of its
+    own it may be among those that were published: work goes on in a copy of what was published, too.
     """
     path = run_path(out, run_id)
-    part, problems = read_part(path, RUNS, keys=True)
-    return len(part) > 0 or (not problems and run_id in _published(path.with_stem(ALL)))
+    return len(read_part(path, RUNS, keys=True)[0]) > 0 or run_id in _published(path.with_stem(ALL))
 
 
 def _published(path: Path) -> frozenset[str]:

@@ -70,7 +70,8 @@ RANGES: dict[str, dict[Range, tuple[str, ...]]] = {
         TIME: ("device_hours", "cost"),
     },
 }
-# Where a value that is not known may stand as NaN: of what no pixel has, of training that went astray.
+# Where a value that is not known may stand as NaN: of what no pixel has, of training that went astray. So may every
+# score: that of validation labels without a pixel that counts.
 _UNKNOWN_AS_NAN = (HISTORY, CLASSES, FUZZINESS, TRIALS)
 # Of what `history` holds, a method may log any term, and that may be any number; these are percentages.
 _SCORES = pa.array(["miou", "pixel_accuracy"])
@@ -140,7 +141,7 @@ def _add(found: dict[int, str], column: pa.ChunkedArray, name: str, allowed: Ran
     # A whole number may be larger than what a float has exactly.
     values = values.cast(pa.float64(), safe=False)
     outside = pc.or_(pc.less(values, allowed.low - _ROUNDING), pc.greater(values, allowed.high + _ROUNDING))
-    if table not in _UNKNOWN_AS_NAN:
+    if not _may_be_nan(table, allowed):
         outside = pc.or_(outside, pc.is_nan(values))
     numbers = pc.indices_nonzero(outside)
     if pa.types.is_list(column.type):
@@ -154,8 +155,12 @@ def _within(values: pa.ChunkedArray, allowed: Range, table: str) -> bool:
     if ends["min"] is None:
         return True
     # It knows nothing of NaN, which the sum does.
-    known = table in _UNKNOWN_AS_NAN or math.isfinite(pc.sum(values).as_py())
+    known = _may_be_nan(table, allowed) or math.isfinite(pc.sum(values).as_py())
     return known and not (ends["min"] < allowed.low - _ROUNDING or ends["max"] > allowed.high + _ROUNDING)
+
+
+def _may_be_nan(table: str, allowed: Range) -> bool:
+    return table in _UNKNOWN_AS_NAN or allowed == PERCENT
 
 
 def _joined(columns: list[pa.ChunkedArray]) -> pa.ChunkedArray:

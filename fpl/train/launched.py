@@ -19,8 +19,9 @@ def launch_value(name: str) -> int:
     Raises:
         FplError: The variable holds no such number.
     """
-    text, least = os.environ.get(name, ""), LEAST[name]
-    if not text:
+    text, least = os.environ.get(name, "").strip(), LEAST[name]
+    # -1 is said for "no launcher" where ranks count from 0.
+    if not text or (text == "-1" and least == 0):
         return least
     # No machine has numbers of more digits, and Python refuses those of thousands.
     if not (text.isdecimal() and len(text) < 10 and int(text) >= least):
@@ -30,7 +31,7 @@ def launch_value(name: str) -> int:
 
 
 def check_launch() -> None:
-    """Refuse an environment that holds no numbers where a launcher puts them, whatever is asked for.
+    """Refuse an environment that holds no numbers where a launcher puts them.
 
     Raises:
         FplError: Names the variable and what is allowed.

@@ -69,7 +69,8 @@ class SegmentationModel(nn.Module):
         """Class of each pixel, int64 `[B, H, W]`, of images as `forward` takes them.
 
         Raises:
-            FplError: As `forward`, or the scores are no finite numbers.
+            FplError: As `forward`, or the scores are no finite numbers. That they are the same everywhere is `fpl
+                predict`'s to say, which sees all images.
         """
         scores = self(images)
         if not bool(scores.isfinite().all()):

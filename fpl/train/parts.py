@@ -14,8 +14,9 @@ from fpl.text import first_line
 from fpl.train.state import Memory
 
 # Of an optimizer's groups: the rate is set at every step, the kernel is up to this process. All else follows from the
-# configuration.
+# configuration, and of that these must be there: other keys come and go with torch's versions.
 FREE = ("lr", "fused")
+NEEDED = ("params", "momentum", "dampening", "weight_decay", "nesterov", "betas", "eps", "amsgrad")
 
 
 def part_problem(part: str, find: Callable[[], str]) -> str:
@@ -75,9 +76,9 @@ def optimizer_problem(part: str, own: Mapping[str, Any], saved: Mapping[str, Any
     if len(groups) != len(own_groups):
         return f"{part} has {len(groups)} parameter groups instead of {len(own_groups)}"
     for number, (group, known) in enumerate(zip(groups, own_groups, strict=True)):
-        if differing := sorted(known.keys() ^ group.keys()):
-            return f"parameter group {number} of {part} differs in its keys: {_first(differing)}"
-        if differing := [key for key in known if key not in FREE and group[key] != known[key]]:
+        if lacking := [key for key in NEEDED if key in known and key not in group]:
+            return f"parameter group {number} of {part} lacks {_first(lacking)}"
+        if differing := [key for key in known.keys() & group.keys() if key not in FREE and group[key] != known[key]]:
             return f"parameter group {number} of {part} has other values than this run: {_first(differing)}"
     return tensors_problem(part, _flat(own["state"]), _flat(saved["state"]))
 

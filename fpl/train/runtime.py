@@ -18,7 +18,7 @@ from fpl.config.defaults import MOST_THREADS
 from fpl.config.schema import RunConfig
 from fpl.config.sections import TrainConfig
 from fpl.errors import FplError
-from fpl.train.launched import check_meeting, launch_value
+from fpl.train.launched import check_launch, check_meeting, launch_value
 
 State = dict[str, Any]
 # The first GPUs with TF32: Ampere.
@@ -172,6 +172,7 @@ def worker_group(device: torch.device) -> Iterator[Workers]:
     if dist.is_initialized():
         yield Workers(dist.get_rank(), dist.get_world_size())
         return
+    check_launch()
     if launch_value("WORLD_SIZE") == 1:
         yield Workers()
         return

@@ -136,6 +136,15 @@ def test_the_head_line_of_the_readme_is_that_of_the_tables() -> None:
         for name, (mean, low, high, wins, losses) in zip(("synthetic_city", "synthetic_voc"), sets, strict=True):
             words = rf"{name} \{mean} points \(\{low} to \{high}; {wins} wins?, {losses} loss(es)?, 0 ties\)"
             assert re.search(words, line), words
+    (gate,) = [
+        line for line in tables.splitlines() if line.startswith("- FPL against AEL without its confidence gate: ")
+    ]
+    found = re.search(
+        r": (\d+) wins, (\d+) losses, .* difference (\S+) points \(95 % interval (\S+) to (\S+) over", gate
+    )
+    assert found
+    wins, losses, mean, low, high = found.groups()
+    assert f"({mean}, {low} to {high}; {wins} : {losses})" in said
     (runs,) = re.findall(r"Scale mini, (\d+) runs on drawn scenes", said)
     assert f"- {runs} of {runs} runs done" in tables
     flowing = " ".join(said.split())

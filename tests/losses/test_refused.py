@@ -178,3 +178,13 @@ def test_logits_where_probabilities_are_asked_for() -> None:
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
             call(logits.softmax(1).to(dtype))
     assert assign(torch.full((1, 3, 1), torch.nan)).item() == 2
+
+
+def test_what_is_mapped_over_is_not_looked_at() -> None:
+    probs = torch.tensor([[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]]).view(2, 1, 3, 1)
+    assert torch.vmap(assign)(probs).flatten().tolist() == assign(probs[:, 0]).flatten().tolist() == [2, 1]
+
+
+def test_sides_of_a_size_may_be_numbers_of_a_tensor() -> None:
+    logits = torch.randn(1, 3, 2, 2)
+    assert PixelLoss("fpl")(logits, logits, size=tuple(torch.tensor([4, 4]))).value.isfinite()

@@ -15,7 +15,7 @@ from fpl.store.lookup import look_up
 from fpl.store.parts import read_part
 from fpl.store.publish import publish_runs
 from fpl.store.read import Results
-from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, METRICS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
 from fpl.store.values import RANGES, columns_of
 from fpl.store.write import run_path, write_table
 from tests.report.world_search import EIGHTH, study, trial
@@ -63,11 +63,11 @@ def change(path: Path, table: str, place: int, **values: Any) -> str:
 @pytest.mark.parametrize(
     ("table", "column", "values"),
     [
-        (RUNS, "miou_whole_last", [250.0, float("inf"), 1e300, -1.0, float("nan")]),
+        (RUNS, "miou_whole_last", [250.0, float("inf"), 1e300, -1.0]),
         (RUNS, "pixel_accuracy_center_best", [100.1, float("-inf")]),
         (RUNS, "train_seconds", [-1.0, float("inf"), float("nan"), 1e300]),
         (RUNS, "labeled_images", [-3, 2**63 - 1]),
-        (NOISE, "miou_whole_best", [250.0, float("nan")]),
+        (NOISE, "miou_whole_best", [250.0]),
         (CLASSES, "iou", [-5.0, 101.0, float("inf")]),
         (CLASSES, "right_pixels", [-1]),
         (FUZZINESS, "share_k1", [1.5]),
@@ -107,6 +107,9 @@ def test_a_run_with_an_impossible_score_is_not_done(tmp_path: Path) -> None:
     assert is_done(tmp_path, "a-run")
     change(run_path(tmp_path, "a-run"), RUNS, 0, miou_whole_best=float("inf"))
     assert not is_done(tmp_path, "a-run")
+    # What the program itself writes where no validation pixel counts.
+    change(run_path(tmp_path, "a-run"), RUNS, 0, **dict.fromkeys(METRICS, float("nan")))
+    assert is_done(tmp_path, "a-run") and not Results(tmp_path).left_out
 
 
 def test_rows_of_one_name_in_one_file(published: Path) -> None:

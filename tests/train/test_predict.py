@@ -30,12 +30,13 @@ def test_left_overs_are_swept_and_what_another_writes_stays(tmp_path: Path, monk
     (to / "below").mkdir(parents=True)
     for name in ("a.png", "below/b.png"):
         Image.new("RGB", (40, 40)).save(images / name)
-    old, new = [to / ".1.tmp", to / "below" / ".2.tmp"], to / ".3.tmp"
-    for path in (*old, new):
+    old, new = [to / f".{'1' * 16}.tmp", to / "below" / f".{'2' * 16}.tmp"], to / f".{'3' * 16}.tmp"
+    others = to / ".notes.tmp"
+    for path in (*old, new, others):
         path.touch()
-    for path in old:
+    for path in (*old, others):
         os.utime(path, (time.time() - 3600,) * 2)
     monkeypatch.setattr(predict, "_classes", lambda trained, image: np.zeros(image.shape[:2], np.uint8))
     trained: Any = SimpleNamespace(spec=get_spec("camvid"))
     assert predict.predict_folder(trained, images, to) == 2
-    assert not any(path.exists() for path in old) and new.exists()
+    assert not any(path.exists() for path in old) and new.exists() and others.exists()

@@ -104,8 +104,7 @@ def training_list(spec: DatasetSpec, root: Path, splits_root: Path | None = None
     if order is not None:
         _check_same(order, ids, root)
         return order
-    fault = unpublished(spec.name, ids) if counts is not None else None
-    if fault is None:
+    if counts is None or is_published_order(spec.name, ids):
         return ids
     if spec.name == "cityscapes":
         raise FplError(
@@ -114,7 +113,7 @@ def training_list(spec: DatasetSpec, root: Path, splits_root: Path | None = None
             where=str(root),
             hint=_ORDER_SOURCE.format(dataset=spec.name),
         )
-    what, remedy = fault
+    what, remedy = unpublished(spec.name, ids)
     raise FplError(what, where=str(root), hint=remedy)
 
 

@@ -126,10 +126,8 @@ def is_published_order(dataset: str, ids: Sequence[str]) -> bool:
     return dataset not in ORDERS or digest_ids(cps_lines(dataset, ids)) == ORDERS[dataset]
 
 
-def unpublished(dataset: str, ids: Sequence[str]) -> tuple[str, str] | None:
-    """What tells training ids from the published list of a data set, and what to do; None where nothing does."""
-    if is_published_order(dataset, ids):
-        return None
+def unpublished(dataset: str, ids: Sequence[str]) -> tuple[str, str]:
+    """What tells training ids from the published list of a data set that they are not, and what to do."""
     if is_published_order(dataset, sorted(ids)):
         what = f"the {len(ids)} training ids are those of the published list in another order"
         return what, "no published split can be made of them: remove ImageSets/Segmentation/train_aug.txt"

@@ -103,7 +103,7 @@ class Duel:
 
     @property
     def short(self) -> str:
-        """`+0.64 points (+0.26 to +1.05, 13 wins, 3 losses, 0 ties)`."""
+        """`+0.64 points (+0.26 to +1.05; 13 wins, 3 losses, 0 ties)`."""
         interval = self._interval
         spread = "one column: no interval" if interval is None else f"{interval.low:+.2f} to {interval.high:+.2f}"
         return f"{self.mean:+.2f} points ({spread}; {_counts(self.signs)})"
