@@ -146,8 +146,8 @@ def remove_left_overs(folder: Path, idle: float = 0.0) -> None:
         idle: Only those that nobody has written to for so many seconds. 0, all of them, is for who holds the lock on
             all writing to the folder.
     """
-    # Those of `write_atomic` alone: other programs hide files too.
-    for path in folder.glob(f".{'[0-9a-f]' * 16}.tmp"):
+    # In a folder that is not ours alone those of `write_atomic`: other programs hide files too.
+    for path in folder.glob(f".{'[0-9a-f]' * 16}.tmp" if idle else ".*.tmp"):
         with contextlib.suppress(FileNotFoundError):  # its writer has finished it
             if not idle or time.time() - path.stat().st_mtime > idle:
                 path.unlink()
