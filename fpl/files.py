@@ -64,6 +64,16 @@ def check_regular(path: Path, where: str = "") -> None:
         )
 
 
+def check_folder(path: Path, where: str, hint: str) -> None:
+    """Refuse a file where a folder is needed; what is not there is left to who opens or makes it.
+
+    Raises:
+        FplError: It is there, and no folder.
+    """
+    if path.exists() and not path.is_dir():
+        raise FplError("is a file, and a folder is needed", where=where, hint=hint)
+
+
 def check_output(path: Path, where: str = "") -> None:
     """Refuse the name of a file that could not be written, before the work whose result it would hold.
 

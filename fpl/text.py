@@ -65,6 +65,13 @@ def duration(seconds: float) -> str:
     return f"{minute}:{second:02d}" if whole >= 60 else f"{whole} s"
 
 
+def enumerate_briefly(items: Iterable[object], limit: int = 10) -> str:
+    """The first `limit` items joined by commas, and how many more there are."""
+    names = [str(item) for item in items]
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
 def shortened(text: str, width: int) -> str:
     """A text without its middle if it is wider: `synthetic_city-c…879315a6`. Of 12 characters something is left."""
     if len(text) <= width:

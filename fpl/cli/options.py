@@ -80,9 +80,10 @@ def file_to_write(option: typer.CallbackParam, path: Path | None) -> Path | None
 
 def folder_to_use(option: typer.CallbackParam, path: Path | None) -> Path | None:
     """Of an option that names a folder, which need not exist: refuse a file, before it is said of what is below it."""
-    if path is not None and path.exists() and not path.is_dir():
-        what, hint = "is a file, and a folder is needed", "name a folder, which need not exist"
-        raise FplError(what, where=_said(option, path), hint=hint)
+    if path is not None:
+        from fpl.files import check_folder
+
+        check_folder(path, _said(option, path), "name a folder, which need not exist")
     return path
 
 

@@ -59,10 +59,10 @@ def import_lists(
     splits: Splits = SPLITS,
 ) -> None:
     """Bring public lists to the suite's form, check them and record where they came from."""
-    from fpl.data.lists import enumerate_briefly
     from fpl.data.spec import find_root, get_spec
     from fpl.data.splits import import_split, split_folder, write_split
     from fpl.errors import FplError
+    from fpl.text import enumerate_briefly
 
     spec = get_spec(dataset)
     try:

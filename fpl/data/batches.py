@@ -18,13 +18,13 @@ from fpl.config.schema import RunConfig
 from fpl.data.augment import FOR_PASTE, FOR_SAMPLE, Augmentation, seeded
 from fpl.data.batch import Batch, Draw, Labeled, nothing_to_paste, send, tensors
 from fpl.data.images import Images
-from fpl.data.lists import enumerate_briefly
 from fpl.data.order import Order
 from fpl.data.request import BatchRequest, PasteRequest
 from fpl.data.spec import IGNORE
 from fpl.data.splits import Split
 from fpl.data.unlabeled import DRAW_STREAMS, LABELED_AGAIN, STREAMS, UnlabeledImages, read_truth
 from fpl.errors import FplError
+from fpl.text import enumerate_briefly
 
 __all__ = [
     "Batch",

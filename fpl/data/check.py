@@ -14,7 +14,7 @@ import numpy as np
 from fpl.data.check_files import Decoded, Finding, Pair, decode_pair, relative
 from fpl.data.check_report import CheckReport, PartSummary
 from fpl.data.layout import PARTS
-from fpl.data.lists import duplicates, enumerate_briefly, read_ids
+from fpl.data.lists import duplicates, read_ids
 from fpl.data.names import is_utf8, normal
 from fpl.data.parallel import run_parallel
 from fpl.data.read import orientation_ignored
@@ -22,6 +22,7 @@ from fpl.data.spec import DatasetSpec
 from fpl.data.splits.published import is_published_order, unpublished
 from fpl.errors import FplError
 from fpl.files import visible
+from fpl.text import enumerate_briefly
 
 SAMPLE = 50
 """Images per part that are decoded where not all are."""

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fpl.data.lists import enumerate_briefly
 from fpl.data.spec import IGNORE, SPECS, DatasetSpec
 from fpl.errors import FplError
+from fpl.text import enumerate_briefly
 
 # PIL calls a JPEG with further pictures behind the first MPO: telephones write them.
 IMAGE_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "BMP")

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fpl.config.classes import CAMVID_VALUES, CITYSCAPES_LABEL_IDS, CITYSCAPES_TRAIN_IDS, VOC_VALUES
-from fpl.data.lists import enumerate_briefly, read_ids, repeated_ids
+from fpl.data.lists import read_ids, repeated_ids
 from fpl.data.names import check_utf8, forms, normal
 from fpl.errors import FplError
 from fpl.files import is_hidden
+from fpl.text import enumerate_briefly
 
 PARTS = ("train", "val")
 BLANKS = "lists separate columns by blanks: rename the file, for example with _ for each blank"

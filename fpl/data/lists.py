@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fpl.errors import FplError
 from fpl.files import check_regular
-
-
-def enumerate_briefly(items: Iterable[object], limit: int = 10) -> str:
-    """The first `limit` items joined by commas, and how many more there are."""
-    names = [str(item) for item in items]
-    rest = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+from fpl.text import enumerate_briefly
 
 
 def duplicates(ids: Sequence[str]) -> list[str]:

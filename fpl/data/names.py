@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
-from fpl.data.lists import enumerate_briefly
 from fpl.errors import FplError
+from fpl.text import enumerate_briefly
 
 LONGEST = 79
 """Bytes of the longest file name that we make of somebody else's."""

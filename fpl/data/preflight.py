@@ -11,12 +11,12 @@ from fpl.config.schema import RunConfig
 from fpl.data.contents import data_contents, data_version
 from fpl.data.formats import other_colours
 from fpl.data.images import Images
-from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Header, orientation_ignored, read_header, read_palette
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.data.splits import Split
 from fpl.data.splits.faults import label_faults, raise_all, set_faults
 from fpl.errors import FplError
+from fpl.text import enumerate_briefly
 
 # Labeled images are all decoded where they have fewer pixels together (a few seconds); else those of the first batch.
 DECODE_PIXELS = 50_000_000

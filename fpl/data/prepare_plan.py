@@ -9,9 +9,10 @@ from pathlib import Path
 
 from fpl.data.archives import Archive, Member, open_tree
 from fpl.data.layout import PARTS, Layout, VocLayout
-from fpl.data.lists import enumerate_briefly, parse_ids
+from fpl.data.lists import parse_ids
 from fpl.data.spec import SPECS, DatasetSpec
 from fpl.errors import FplError
+from fpl.text import enumerate_briefly
 
 # What archives are called, for a hint: they are known by what is in them.
 _PACKED = (".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")

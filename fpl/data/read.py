@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fpl.data.formats import check_image, check_label, check_palette, raw_mode
-from fpl.data.lists import enumerate_briefly
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.errors import FplError
 from fpl.files import check_regular
+from fpl.text import enumerate_briefly
 
 Bytes = NDArray[np.uint8]
 

@@ -8,10 +8,10 @@ import numpy as np
 from PIL import Image
 
 from fpl.config.classes import IGNORE
-from fpl.data.lists import enumerate_briefly
 from fpl.data.read import Bytes
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
+from fpl.text import enumerate_briefly
 
 BORDER = (224, 224, 192)
 """Colour of the pixels to ignore in VOC's own files."""

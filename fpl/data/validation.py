@@ -11,10 +11,10 @@ from torch import Tensor
 
 from fpl.data.cache import Cache
 from fpl.data.images import Images
-from fpl.data.lists import enumerate_briefly
 from fpl.data.spec import DatasetSpec
 from fpl.data.splits import Split, seeded_sample
 from fpl.errors import FplError
+from fpl.text import enumerate_briefly
 
 # What AEL's released loader of VOC's validation images draws with, whatever the seed of the run is.
 VALIDATION_SEED = 0

@@ -23,8 +23,9 @@ from fpl.errors import FplError
 from fpl.files import file_sha256
 from fpl.models.efficientnet import INSTALL_HINT
 from fpl.models.network import SegmentationNetwork
-from fpl.models.weights_check import first_names, fitting_tensors, is_counter
+from fpl.models.weights_check import NAMED, fitting_tensors, is_counter
 from fpl.models.weights_file import backbone_names, read_state_dict
+from fpl.text import enumerate_briefly
 
 PIN_HINT = "put the required file there, or correct model.pretrained_sha256"
 RANDOM_HINT = 'for random weights set model.pretrained = "none"'
@@ -57,7 +58,7 @@ class WeightsReport:
     def summary(self) -> str:
         """One line for the user."""
         named = {"missing": self.missing, "unexpected": self.unexpected}
-        rest = [f"{len(names)} {word}: {first_names(list(names))}" for word, names in named.items() if names]
+        rest = [f"{len(names)} {word}: {enumerate_briefly(names, NAMED)}" for word, names in named.items() if names]
         return "; ".join([f"{self.loaded} tensors from {self.source} (SHA-256 {self.sha256[:16]})", *rest])
 
 

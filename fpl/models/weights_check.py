@@ -10,6 +10,10 @@ from torch import Tensor
 from fpl.config.weights import RESNET_FILES
 from fpl.errors import FplError
 from fpl.models.weights_file import STEM_NEEDED, stem_problem
+from fpl.text import enumerate_briefly
+
+# So many tensors are named in a message.
+NAMED = 4
 
 
 def fitting_tensors(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
@@ -31,9 +35,9 @@ def fitting_tensors(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], p
     lacking = [name for name in wanted if name not in state and not is_counter(name)]
     if lacking:
         raise FplError(
-            f"lacks {len(lacking)} of the backbone's {len(wanted)} tensors: {first_names(lacking)}",
+            f"lacks {len(lacking)} of the backbone's {len(wanted)} tensors: {enumerate_briefly(lacking, NAMED)}",
             where=str(path),
-            hint=f"it holds {len(state)} tensors: {first_names(list(state))}",
+            hint=f"it holds {len(state)} tensors: {enumerate_briefly(state, NAMED)}",
         )
     shapes = [
         f"{name} {tuple(value.shape)} instead of {tuple(wanted[name].shape)}"
@@ -41,18 +45,20 @@ def fitting_tensors(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], p
         if value.shape != wanted[name].shape
     ]
     if shapes:
-        raise FplError(f"has other shapes than the backbone: {first_names(shapes)}", where=str(path))
+        raise FplError(f"has other shapes than the backbone: {enumerate_briefly(shapes, NAMED)}", where=str(path))
     blocks = [name for name in state if name not in wanted and name.startswith("layer") and not is_counter(name)]
     if blocks:
         raise FplError(
-            f"holds {len(blocks)} tensors of blocks that the backbone does not have: {first_names(blocks)}",
+            f"holds {len(blocks)} tensors of blocks that the backbone does not have: "
+            f"{enumerate_briefly(blocks, NAMED)}",
             where=str(path),
             hint="the file is of a deeper network than its name says",
         )
     problems = [f"{name} {fault}" for name, value in matched.items() if (fault := _fault(name, value, wanted[name]))]
     if problems:
         raise FplError(
-            f"{len(problems)} of {len(matched)} tensors are not those of a trained network: {first_names(problems)}",
+            f"{len(problems)} of {len(matched)} tensors are not those of a trained network: "
+            f"{enumerate_briefly(problems, NAMED)}",
             where=str(path),
             hint="the file is damaged, or of a training that failed: fetch it again",
         )
@@ -80,8 +86,3 @@ def _fault(name: str, value: Tensor, wanted: Tensor) -> str:
 def is_counter(name: str) -> bool:
     """Whether it is a batch counter, which a file may lack: it starts at 0 then."""
     return name.endswith("num_batches_tracked")
-
-
-def first_names(items: list[str], limit: int = 4) -> str:
-    """The first of them in a message, and the number of the others."""
-    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")

@@ -13,6 +13,7 @@ from fpl.config.identity import ARITHMETIC
 from fpl.config.shipped import experiments_folder
 from fpl.config.stores import LOCAL, PUBLISHED, own_stores
 from fpl.errors import FplError
+from fpl.files import check_folder
 from fpl.store.alike import alike_warnings
 from fpl.store.collect import look_over, read_parts
 from fpl.store.columns import COLUMNS, DERIVED
@@ -251,9 +252,7 @@ def load_results(folder: Path | str) -> Results:
         FplError: There is no such folder, or it holds no results.
     """
     path = open_store(folder)
-    if path.is_file():
-        hint = "name the folder that `fpl train --out` wrote"
-        raise FplError("is a file, and a folder is needed", where=str(path), hint=hint)
+    check_folder(path, str(path), "name the folder that `fpl train --out` wrote")
     if not has_results(path):
         if begun := sorted(folder.name for folder in path.glob("checkpoints/*/")):
             raise FplError(

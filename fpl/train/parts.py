@@ -10,7 +10,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from fpl.errors import FplError, shortage
-from fpl.text import first_line
+from fpl.text import enumerate_briefly, first_line
 from fpl.train.state import Memory
 
 # Of an optimizer's groups: the rate is set at every step, the kernel is up to this process. All else follows from the
@@ -40,9 +40,9 @@ def tensors_problem(part: str, own: Mapping[str, Any], saved: Any) -> str:
     if not isinstance(saved, Mapping):
         return f"the part {part!r} is a {type(saved).__name__}, no table of tensors"
     if lacking := [name for name in own if name not in saved]:
-        return f"the part {part!r} lacks {len(lacking)} of {len(own)} entries: {_first(lacking)}"
+        return f"the part {part!r} lacks {len(lacking)} of {len(own)} entries: {enumerate_briefly(lacking, 3)}"
     if foreign := [name for name in saved if own and name not in own]:
-        return f"the part {part!r} has {len(foreign)} entries that this run has not: {_first(foreign)}"
+        return f"the part {part!r} has {len(foreign)} entries that this run has not: {enumerate_briefly(foreign, 3)}"
     for name, value in own.items():
         other = saved[name]
         if isinstance(value, torch.Tensor) != isinstance(other, torch.Tensor):
@@ -77,9 +77,11 @@ def optimizer_problem(part: str, own: Mapping[str, Any], saved: Mapping[str, Any
         return f"{part} has {len(groups)} parameter groups instead of {len(own_groups)}"
     for number, (group, known) in enumerate(zip(groups, own_groups, strict=True)):
         if lacking := [key for key in NEEDED if key in known and key not in group]:
-            return f"parameter group {number} of {part} lacks {_first(lacking)}"
+            return f"parameter group {number} of {part} lacks {enumerate_briefly(lacking, 3)}"
         if differing := [key for key in known.keys() & group.keys() if key not in FREE and group[key] != known[key]]:
-            return f"parameter group {number} of {part} has other values than this run: {_first(differing)}"
+            return (
+                f"parameter group {number} of {part} has other values than this run: {enumerate_briefly(differing, 3)}"
+            )
     return tensors_problem(part, _flat(own["state"]), _flat(saved["state"]))
 
 
@@ -148,7 +150,3 @@ def _kind(kind: torch.dtype | torch.layout) -> str:
 
 def _flat(state: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
     return {f"{parameter!r}.{name}": value for parameter, each in state.items() for name, value in each.items()}
-
-
-def _first(names: list[str], limit: int = 3) -> str:
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")

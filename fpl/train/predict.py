@@ -11,12 +11,13 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from fpl.data.lists import duplicates, enumerate_briefly
+from fpl.data.lists import duplicates
 from fpl.data.names import bounded, check_utf8, normal
 from fpl.data.read import read_upright
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
 from fpl.files import check_output, check_regular, remove_left_overs, visible, write_atomic
+from fpl.text import enumerate_briefly
 from fpl.train.progress import Progress
 from fpl.train.trained import Trained, reduced
 

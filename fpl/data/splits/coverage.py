@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fpl.data.lists import enumerate_briefly
 from fpl.data.read import read_label
 from fpl.data.spec import DatasetSpec
 from fpl.data.splits.split import Split
 from fpl.errors import FplError
+from fpl.text import enumerate_briefly
 
 UNLIKELY = 1e-3
 

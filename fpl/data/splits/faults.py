@@ -9,12 +9,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fpl.data.lists import enumerate_briefly, lines_by_id, repeated_ids
+from fpl.data.lists import lines_by_id, repeated_ids
 from fpl.data.spec import DatasetSpec, get_spec
 from fpl.data.splits.families import expected_counts, get_family, how_to_get
 from fpl.data.splits.published import digests_like, published_of
 from fpl.data.splits.split import DROP_FROM_UNLABELED, LABELED_FILE, RECORD_FILE, UNLABELED_FILE, Split
 from fpl.errors import FplError
+from fpl.text import enumerate_briefly
 
 OnDisk = Callable[[str], bool]
 _NAMED = 10

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fpl.data.lists import enumerate_briefly, read_ids, repeated_ids
+from fpl.data.lists import read_ids, repeated_ids
 from fpl.data.spec import DatasetSpec
 from fpl.data.splits.families import Family, get_family, without
 from fpl.data.splits.faults import count_faults, lines_of, published_faults, raise_all, set_faults
@@ -15,6 +15,7 @@ from fpl.data.splits.make import origin_name, pool_of, rebuild, validation_ids
 from fpl.data.splits.published import LEAKS, file_digest, published_of
 from fpl.data.splits.split import DROP_FROM_UNLABELED, Split
 from fpl.errors import FplError
+from fpl.text import enumerate_briefly
 
 
 @dataclass(frozen=True)

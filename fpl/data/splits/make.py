@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fpl.data.lists import enumerate_briefly, list_text, read_ids, read_record, repeated_ids
+from fpl.data.lists import list_text, read_ids, read_record, repeated_ids
 from fpl.data.spec import DatasetSpec
 from fpl.data.splits.families import Family, get_family, how_to_get, without
 from fpl.data.splits.faults import check_split, published_faults
@@ -13,6 +13,7 @@ from fpl.data.splits.published import ORDERS, cps_lines, file_digest, is_publish
 from fpl.data.splits.split import Split, digest_ids
 from fpl.errors import FplError
 from fpl.files import write_atomic
+from fpl.text import enumerate_briefly
 
 ORDER_FILE, ORDER_RECORD = "order.txt", "order.json"
 

@@ -12,7 +12,7 @@ from fpl.config.gates import gate_warnings
 from fpl.config.method import MethodOptions
 from fpl.config.section import Fraction, Scale
 from fpl.config.teachers import check_teacher
-from fpl.data.lists import enumerate_briefly
+from fpl.text import enumerate_briefly
 
 if TYPE_CHECKING:
     import numpy as np

@@ -88,8 +88,8 @@ class Duel:
         parts = [f"{_counts(signs)} (n = {signs.n})", self._mean, f"p = {probability_text(signs.p)}"]
         if self.printed.n:
             parts.append(f"the paper's numbers of the same comparisons: {_counts(self.printed)}")
-        if len(self.by_dataset) > 1:
-            parts.append("apart: " + "; ".join(f"{name} {duel.short}" for name, duel in self.by_dataset.items()))
+        if len(apart := self.by_dataset) > 1:
+            parts.append("apart: " + "; ".join(f"{name} {duel.short}" for name, duel in apart.items()))
         if self.best:
             parts.append(
                 "the best was " + ", ".join(f"{label} ({plural(n, 'time')})" for label, n in self.best.most_common())
