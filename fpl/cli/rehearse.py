@@ -91,6 +91,7 @@ def rehearse(
 def _check_folders(lists: Path | None, weights: Path | None, data_root: Path, results: Sequence[Path | None]) -> None:
     """What was named on purpose is there: else it would be drawn and made up without a word."""
     from fpl.data.splits.published import ORDERS
+    from fpl.files import check_folder
     from fpl.sweep.rehearsal.inputs import names_of
 
     for option, folder, else_ in (
@@ -105,8 +106,8 @@ def _check_folders(lists: Path | None, weights: Path | None, data_root: Path, re
         hint = f"expected are text files with the training list, or a split's two lists, of {sets}"
         raise FplError("no published list is in it", where=f"--lists {lists}", hint=hint)
     for folder in results:
-        if folder is not None and folder.exists() and not folder.is_dir():
-            raise FplError("not a folder", where=str(folder), hint="--out and --publish name folders, new or there")
+        if folder is not None:
+            check_folder(folder, str(folder), "--out and --publish name folders, new or there")
 
 
 def report(found: Sequence[Row]) -> Iterator[str]:

@@ -33,6 +33,7 @@ class SegmentationModel(nn.Module):
 
     def __init__(self, trained: Trained) -> None:
         super().__init__()
+        self._path = trained.path
         self.config, self.step = trained.config, trained.step
         self.class_names, self.palette = trained.spec.class_names, trained.spec.palette
         self.method = trained.method
@@ -74,7 +75,7 @@ class SegmentationModel(nn.Module):
         """
         scores = self(images)
         if not bool(scores.isfinite().all()):
-            raise FplError("the scores are not finite", where=f"weights of step {self.step}", hint=DIVERGED)
+            raise FplError("the scores are not finite", where=str(self._path), hint=DIVERGED)
         return class_map(scores, (images.shape[-2], images.shape[-1]))
 
 

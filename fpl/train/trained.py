@@ -197,5 +197,5 @@ def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = N
         )
     progress.note()
     if problem := predict.problem(Workers()):
-        raise FplError(problem, where=f"weights of step {trained.step}", hint=DIVERGED)
+        raise FplError(problem, where=str(trained.path), hint=DIVERGED)
     return confusion

@@ -209,8 +209,8 @@ def test_a_scale_without_a_choice_asks_for_cells() -> None:
         (["--data-root", "nowhere"], "--data-root nowhere: no such folder"),
         (["--lists", "nowhere"], "--lists nowhere: no such folder"),
         (["--lists", "there"], "--lists there: no published list is in it"),
-        (["--out", "file"], "file: not a folder"),
-        (["--publish", "file"], "file: not a folder"),
+        (["--out", "file"], "file: is a file, and a folder is needed"),
+        (["--publish", "file"], "file: is a file, and a folder is needed"),
     ],
 )
 def test_what_is_named_and_not_there_is_refused_before_work(
