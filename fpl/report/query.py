@@ -14,6 +14,7 @@ import re
 import warnings
 
 import pandas as pd
+from pandas.api.types import is_bool_dtype
 
 from fpl.errors import FplError
 
@@ -48,7 +49,7 @@ def rows_of(frame: pd.DataFrame, query: str) -> pd.DataFrame:
     try:
         beyond = _beyond(query)
         # Empty, or the names of this function would be known to it.
-        found = frame if beyond else frame.query(query, local_dict={}, global_dict={})
+        holds = None if beyond else frame.eval(query, local_dict={}, global_dict={})
     except Exception as error:
         # pandas raises almost anything from query: SyntaxError, NameError, TypeError, its own classes ...
         raise FplError(f"pandas cannot evaluate {query!r}: {error}", where="--query", hint=hint) from None
@@ -57,9 +58,10 @@ def rows_of(frame: pd.DataFrame, query: str) -> pd.DataFrame:
     if beyond:
         what = f"{query!r} asks for {beyond}, which no query may"
         raise FplError(what, where="--query", hint=f"allowed are {ALLOWED}; {hint}")
-    if not isinstance(found, pd.DataFrame):
+    # pandas' own `query` takes what is neither true nor false as labels of rows.
+    if not isinstance(holds, pd.Series) or not (is_bool_dtype(holds) or holds.empty):
         raise FplError(f"{query!r} is no condition", where="--query", hint="write one: seed == 0")
-    return found
+    return frame[holds.fillna(False).astype(bool)]
 
 
 def near(frame: pd.DataFrame, name: str) -> str:

@@ -68,7 +68,7 @@ def _columns(frame: pd.DataFrame, columns: str | None, *, everything: bool) -> l
         # Ids say split and seed: what comes last is what a narrow terminal leaves out.
         others = [name for name in DEFAULT_COLUMNS[1:] if name in frame]
         return [DEFAULT_COLUMNS[0], *measured, *others, "constant_miou", "train_seconds"]
-    wanted = [name.strip() for name in columns.split(",")]
+    wanted = list(dict.fromkeys(name.strip() for name in columns.split(",")))
     if unknown := [name for name in wanted if name not in frame]:
         guess = near(frame, unknown[0])
         raise FplError(

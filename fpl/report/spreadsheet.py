@@ -23,6 +23,7 @@ def csv_bytes(frame: pd.DataFrame, digits: int | None = None) -> bytes:
             safe[name] = [None if pd.isna(time) else time.isoformat() for time in frame[name]]
         elif not pd.api.types.is_numeric_dtype(frame[name]):
             safe[name] = frame[name].map(harmless)
+    safe.columns = [harmless(name) for name in frame]
     number = f"%.{digits}g" if digits else None
     made: str = safe.to_csv(index=False, float_format=number, lineterminator="\n")
     return made.encode()

@@ -71,7 +71,20 @@ def test_allowed(query: str, rows: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["loss.kind == 'fpl'", "seed ==", "nothing == 3", "seed + 1", "`seed == 0", "'", "(" * 5000]
+    "query",
+    [
+        "loss.kind == 'fpl'",
+        "seed ==",
+        "nothing == 3",
+        "seed",
+        "seed + 1",
+        "seed % 2",
+        "2 - seed",
+        "1",
+        "`seed == 0",
+        "'",
+        "(" * 5000,
+    ],
 )
 def test_what_is_none_is_told(query: str) -> None:
     with pytest.raises(FplError) as caught:
