@@ -60,7 +60,7 @@ def write_report(
         FplError: A broken figure file, or an unknown search.
     """
     store = shown.results or Results(folder)
-    pages = [page for name in searches for page in write_search_pages(folder, name, main=True)]
+    pages = [page for name in searches for page in write_search_pages(folder, name, main=True, store=store)]
     write_tables(folder, shown.grids, shown.summary)
     prepared: list[Prepared] = []
     extra: list[Extra] = []

@@ -30,9 +30,9 @@ def study(out: Path, name: str = EIGHTH, **changes: Any) -> None:
     fraction = changes.pop("fraction", "1/8")
     space = changes.pop("space", SPACE)
     base = {
-        "data": {"dataset": "synthetic_city", "split": {"fraction": fraction}},
-        "model": {"backbone": "tiny"},
-        "method": {"name": "cps"},
+        "data": {"dataset": "synthetic_city", "contents": fraction, "split": {"fraction": fraction}},
+        "model": {"backbone": "tiny", "tiny_depth": changes.pop("depth", 1)},
+        "method": {"name": "cps", "cutmix": changes.pop("cutmix", False)},
     }
     row = {
         "study": name,

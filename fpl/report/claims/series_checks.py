@@ -48,7 +48,7 @@ def with_threshold(source: Source, quantity: str, trend: Trend, window: Window =
     Rule: Spearman's rank correlation of T and the mean over `window`, over at least 4 values of T, is above 0.9 (rises)
     or below -0.9 (falls).
     """
-    found, about = _values(source, quantity, window)
+    found, about = _values(source, quantity, window, only_fuzzy=True)
     if too_few := _too_few(found):
         return too_few
     correlation = rank_correlation([threshold_of(item) for item, _ in found], [value for _, value in found])
@@ -106,7 +106,7 @@ def promising_thresholds(source: Source, low: float, high: float) -> Outcome:
     for item, score in found:
         promising = _fuzzy(item) and low <= threshold_of(item) <= high
         groups[inside if promising else outside if _fuzzy(item) else "without FPL"].append(score)
-    if len(curve) < FEWEST or not groups[inside] or not groups[outside]:
+    if _too_few(curve) or not groups[inside] or not groups[outside]:
         return not_run(f"at least {FEWEST} values of T are needed, some from {low:g} to {high:g} and some not")
     means = {name: float(np.mean(group)) for name, group in groups.items() if group}
     listed = ", ".join(f"{name}: {value:.2f}" for name, value in means.items())
@@ -121,7 +121,7 @@ def more_labels_lower_threshold(source: Source) -> Outcome:
     never rises with the labels and falls at least once. Fractions with fewer than 2 values of T are passed over.
     """
     fractions: dict[str, list[tuple[Found, float]]] = {}
-    for item, score in _values(source, MIOU)[0]:
+    for item, score in _values(source, MIOU, only_fuzzy=True)[0]:
         fractions.setdefault(item.cell.configs[0].data.split.fraction, []).append((item, score))
     tried = {name: found for name, found in fractions.items() if len({threshold_of(item) for item, _ in found}) > 1}
     ordered = sorted(tried, key=Fraction)

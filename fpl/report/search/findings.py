@@ -119,7 +119,9 @@ def slices(study: StudyView) -> pd.DataFrame:
         `parameter`, `value`, `score`, `score_std`, `number`, `state` (`complete`, `pruned`), `origin`.
     """
     scored = study.of("complete", "pruned").dropna(subset=["score"])
-    frame = scored.melt(["score", "score_std", "number", "state", "origin"], study.keys, "parameter", "value")
+    # As objects: numbers of one parameter would become those of another's type.
+    values = scored.astype(dict.fromkeys(study.keys, object))
+    frame = values.melt(["score", "score_std", "number", "state", "origin"], study.keys, "parameter", "value")
     return frame.dropna(subset=["value"])[["parameter", "value", "score", "score_std", "number", "state", "origin"]]
 
 

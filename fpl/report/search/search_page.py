@@ -14,17 +14,10 @@ from fpl.report.search.importance import importances
 from fpl.report.search.sections import study_section, threshold_section
 from fpl.report.search.studies import SearchView, StudyView, read_search
 from fpl.report.search.threshold_claim import SOURCE, checks, thresholds
-from fpl.report.search.words import (
-    best_lines,
-    counts,
-    search_summary_lines,
-    searched,
-)
+from fpl.report.search.words import best_lines, counts, searched
 from fpl.report.spreadsheet import csv_bytes
 from fpl.report.template import render
 from fpl.store.read import Results, load_results
-
-__all__ = ["search_extra", "search_page", "search_summary_lines", "write_search_pages"]
 
 FOLDER = "search"
 # One row per trial or finding, all studies below each other.
@@ -41,13 +34,16 @@ PER_STUDY: dict[str, Callable[[StudyView], pd.DataFrame]] = {
 }
 
 
-def write_search_pages(folder: Path, name: str | None = None, *, main: bool | None = None) -> list[Path]:
+def write_search_pages(
+    folder: Path, name: str | None = None, *, main: bool | None = None, store: Results | None = None
+) -> list[Path]:
     """Write `search/NAME/index.html` and its CSV files below a folder of results.
 
     Args:
         folder: Holds the tables `studies` and `trials`.
         name: Of one search; None for all.
         main: Whether the main page stands, or will stand, in `folder`, for the link to it; None: look.
+        store: The results in `folder`, where they have been read.
 
     Returns:
         Paths of the pages, by name.
@@ -55,7 +51,7 @@ def write_search_pages(folder: Path, name: str | None = None, *, main: bool | No
     Raises:
         FplError: No results there, or no such search.
     """
-    results = load_results(folder)
+    results = load_results(folder) if store is None else store
     back = (folder / PAGE).exists() if main is None else main
     paths = []
     for each in results.searches if name is None else [name]:

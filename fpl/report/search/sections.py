@@ -23,6 +23,7 @@ from fpl.report.search.words import (
 )
 from fpl.report.tables.numbers import plural
 from fpl.report.template import render
+from fpl.store.lookup import text
 from fpl.store.search_frame import records
 from fpl.store.trials import is_cell
 
@@ -85,7 +86,7 @@ def study_section(anchor: str, study: StudyView) -> Markup:
         told=[f"{text[0].upper()}{text[1:]}" for text in told if text],
         charts=_charts(anchor, study),
         failed=[
-            f"trial {row['number']} ({row['setting']}): {row['reason'] or 'no reason given'}"
+            f"trial {row['number']} ({row['setting']}): {text(row, 'reason') or 'no reason given'}"
             for row in records(failures(study))
         ],
     )

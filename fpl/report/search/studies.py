@@ -12,6 +12,7 @@ import pandas as pd
 from fpl.config.layers import flatten
 from fpl.config.search import DIRECTIONS, Parameter
 from fpl.report.statistics import repetition
+from fpl.store.lookup import text
 from fpl.store.read import Results
 from fpl.store.rows import FRACTION, read_object, read_space
 from fpl.store.search_frame import records
@@ -130,7 +131,8 @@ def read_search(results: Results, name: str) -> SearchView:
         for row, title in zip(about, titles, strict=True)
     ]
     # The newest wording of the question.
-    caption = str(max(about, key=lambda row: str(row["updated_at"]))["caption"])
+    of_search = results.studies[results.studies["search"] == name]
+    caption = text(records(of_search.sort_values("updated_at", na_position="first"))[-1], "caption")
     return SearchView(name, caption, studies)
 
 

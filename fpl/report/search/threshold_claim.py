@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 
@@ -23,9 +23,11 @@ CLAIM = "the more labels, the lower the best T"
 SOURCE = "paper, section 4.3.1"
 Verdict = Literal["holds", "does not hold", "not run"]
 
-# Studies are compared where these are equal, of their rows and of the runs they vary.
-SAME = ("scale", "metric", "protocol", "holdout", "sampler", "sampler_seed", "stop", "seeds", "splits", "space")
-SAME_RUN = ("data.dataset", "model.backbone", "method.name")
+# Studies are compared where these are equal, and all of the runs they vary but for the labels and what is searched.
+SAME = (
+    *("scale", "metric", "protocol", "holdout", "sampler", "sampler_seed"),
+    *("stop", "seeds", "splits", "steps", "space"),
+)
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,19 @@ def checks(search: SearchView) -> list[Check]:
     groups: dict[str, list[StudyView]] = {}
     for study in search.studies:
         if THRESHOLD in study.keys:
-            groups.setdefault(_kind(study.about), []).append(study)
+            groups.setdefault(_kind(study), []).append(study)
     tried = thresholds(search)
     return [_check(studies, tried, len(groups) > 1) for studies in groups.values()]
 
 
-def _kind(about: Mapping[str, Any]) -> str:
-    run = flatten(read_object(about["base"]))
-    return json.dumps([*(str(about[key]) for key in SAME), *(str(run.get(key)) for key in SAME_RUN)])
+def _kind(study: StudyView) -> str:
+    """What studies share whose best T may be compared."""
+    run = flatten(read_object(study.about["base"]))
+    fixed = {key: value for key, value in run.items() if not key.startswith("data.split.")}
+    # The digest of the files that are trained on changes with the labeled ones among them.
+    for key in (*study.keys, "seed", "data.contents"):
+        fixed.pop(key, None)
+    return json.dumps([*(str(study.about[key]) for key in SAME), fixed], sort_keys=True, default=str)
 
 
 def _check(studies: list[StudyView], tried: pd.DataFrame, several: bool) -> Check:
@@ -112,9 +119,16 @@ def _check(studies: list[StudyView], tried: pd.DataFrame, several: bool) -> Chec
     )
     why = {
         "not run": ", it needs at least two labeled fractions",
-        "holds": f" (an order that chance alone gives once in {math.factorial(len(frame))})",
+        "holds": f" (an order that chance alone gives {_chance(list(frame['best_threshold']))})",
     }.get(verdict, "")
     return Check(verdict, frame, f"{CLAIM}{where}: {verdict}{why}" + (f". {numbers}" if numbers else ""), ids)
+
+
+def _chance(best: list[float]) -> str:
+    """How often values in a random order never rise: of equal ones each order does."""
+    orders = math.factorial(len(best))
+    falling_orders = math.prod(math.factorial(times) for times in Counter(best).values())
+    return f"once in {orders // falling_orders}"
 
 
 def _amount(column: pd.Series) -> pd.Series:

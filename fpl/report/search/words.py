@@ -13,7 +13,9 @@ from fpl.report.search.importance import ENOUGH_BEST, ENOUGH_TRIALS, QUANTILE
 from fpl.report.search.studies import SearchView, StudyView, count, direction_words, read_search
 from fpl.report.search.threshold_claim import checks
 from fpl.report.tables.numbers import plural
+from fpl.store.lookup import text
 from fpl.store.read import Results
+from fpl.store.search_frame import records
 from fpl.store.trials import is_cell
 
 LINE = 119
@@ -91,8 +93,8 @@ def images(study: StudyView) -> str:
 
 def hours(study: StudyView) -> str:
     """`12.5 core-hours`."""
-    row = early_stopping(study).iloc[0]
-    return f"{row['device_hours']:.3g} {row['device_unit']}-hours"
+    row = records(early_stopping(study))[0]
+    return f"{row['device_hours']:.3g} {text(row, 'device_unit') or 'device'}-hours"
 
 
 def score_text(row: pd.Series) -> str:
@@ -153,8 +155,9 @@ def failure_line(study: StudyView) -> str:
     rows = study.of("failed")
     if rows.empty:
         return ""
-    first = rows.iloc[0]
-    return f"{plural(len(rows), 'trial')} failed, first trial {first['number']}: {first['reason'] or 'no reason given'}"
+    first = records(rows)[0]
+    reason = text(first, "reason") or "no reason given"
+    return f"{plural(len(rows), 'trial')} failed, first trial {first['number']}: {reason}"
 
 
 def warnings(study: StudyView) -> list[str]:
