@@ -11,8 +11,7 @@ import pandas as pd
 from fpl.config.figure import Figure
 from fpl.report.figures.quantities import QUANTITIES, Quantity, numbers, pooled
 from fpl.report.figures.series import Source
-from fpl.report.statistics import paired, sample_std
-from fpl.store.lookup import Record
+from fpl.report.statistics import sample_std
 
 # A curve has at most so many points: longer runs are averaged over equal parts of their training.
 POINTS = 100
@@ -30,14 +29,15 @@ def course(figure: Figure, source: Source) -> pd.DataFrame:
         source: Its runs.
 
     Returns:
-        One row per series, quantity and point: `step` (the last that the point is a mean of), `training` (share in
+        One row per series, quantity and point: `step` (the last logged one of the point), `training` (share in
         percent), `value`, `std` over seeds (NaN for one), `seeds`, `pixels` (of all directions and seeds together).
     """
     frames = []
     for item in source.drawn:
         for name in dict.fromkeys(wanted(figure.figure.options)):
             quantity = QUANTITIES[name]
-            points = pd.concat([_points(source, record, quantity) for record in item.records])
+            rows = {int(record["seed"]): source.fuzziness(record) for record in item.records}
+            points = _points(rows, quantity, item.cell.configs[0].train.steps)
             if len(points):
                 means = _over_seeds(points)
                 frames.append(means.assign(series=item.label, cell=item.cell.name, quantity=name, label=quantity.label))
@@ -82,8 +82,6 @@ def scores(figure: Figure, source: Source) -> pd.DataFrame:
     for item in source.found:
         entry, cell = entries[item.cell.name], item.cell
         loss = cell.configs[0].loss
-        below = entries.get(f"{cell.experiment.name}.{cell.row.over}.{cell.column.key}")
-        gains = paired(entry.values, below.values) if below is not None else []
         rows.append(
             {
                 "series": item.label,
@@ -93,8 +91,8 @@ def scores(figure: Figure, source: Source) -> pd.DataFrame:
                 "miou": entry.ours,
                 "std": entry.std,
                 "seeds": entry.measured,
-                "gain": float(np.mean(gains)) if gains else None,
-                "gain_std": sample_std(gains),
+                "gain": entry.arrow,
+                "gain_std": sample_std(entry.gains),
                 "paper": cell.printed,
                 "paper_gain": cell.arrow,
             }
@@ -144,19 +142,24 @@ def weight(shape: str, q: np.ndarray, m: float, curvature: float = 50.0) -> np.n
     return np.asarray((m - q) / (m + 4.0 * q) if shape == "convex" else (m - q) / m)
 
 
-def _points(source: Source, record: Record, quantity: Quantity) -> pd.DataFrame:
-    """One run's values: `point` (number of its part of training), `step`, `training`, `value`, `pixels`, `seed`."""
-    rows = source.fuzziness(record)
-    steps = int(record["train.steps"])
-    every = pooled(rows, quantity)
-    if len(every) <= POINTS:
-        points = every.assign(point=every["step"])
-    else:
-        parts = rows.assign(point=np.ceil(rows["step"] * POINTS / steps).clip(1, POINTS).astype(int))
-        last = parts.groupby("point")["step"].max()
-        points = pooled(parts, quantity, by=["point"])
-        points = points.assign(step=points["point"].map(last))
-    return points.assign(training=100.0 * points["step"] / steps, seed=int(record["seed"]))
+def _points(runs: Mapping[int, pd.DataFrame], quantity: Quantity, steps: int) -> pd.DataFrame:
+    """Values of the runs of a series, by seed: `point`, `step`, `training`, `value`, `pixels`, `seed`.
+
+    A point is a step, or for all runs alike a number of an equal part of the training.
+    """
+    parts = []
+    every = {seed: pooled(rows, quantity) for seed, rows in runs.items()}
+    each_step = all(len(points) <= POINTS for points in every.values())
+    for seed, rows in runs.items():
+        if each_step:
+            points = every[seed].assign(point=every[seed]["step"])
+        else:
+            by_part = rows.assign(point=np.ceil(rows["step"] * POINTS / steps).clip(1, POINTS).astype(int))
+            last = by_part.groupby("point")["step"].max()
+            points = pooled(by_part, quantity, by=["point"])
+            points = points.assign(step=points["point"].map(last))
+        parts.append(points.assign(training=100.0 * points["step"] / steps, seed=seed))
+    return pd.concat(parts)
 
 
 def _over_seeds(points: pd.DataFrame) -> pd.DataFrame:

@@ -81,6 +81,17 @@ def test_the_entropy_of_a_group_counts_each_k_by_its_pixels() -> None:
     assert value("entropy_k2", **row)[1] == 0
 
 
+def test_runs_of_a_series_have_the_same_points_whichever_steps_they_logged(tmp_path: Path) -> None:
+    """Of seed 1 a hundred steps have the value, of seed 0 one more: parts of the training for both."""
+    world = figure_world(tmp_path)
+    for seed, first in ((0, 1), (1, 2)):
+        run = world.run("main.fpl_cps.small_8", 60.0, seed)
+        log(world, run, [{"step": step, "mean_k": 2.0 + seed, "pixels": 10} for step in range(first, POINTS + 2)])
+    found = course(figure_of(world, "course"), source_of(world, "course"))
+    assert found["step"].is_monotonic_increasing and found["step"].is_unique
+    assert found["value"].tolist()[1:] == [2.5] * (len(found) - 1) and set(found["seeds"].iloc[1:]) == {2}
+
+
 def test_a_long_run_is_averaged_over_parts_of_its_training(tmp_path: Path) -> None:
     world = figure_world(tmp_path)
     log(
