@@ -1,4 +1,4 @@
-"""Drawing for the page of a search: one figure as inline SVG that suits light and dark, phone and desk."""
+"""Drawing for a page: one figure as inline SVG that suits light and dark, phone and desk."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from fpl.report.tables.summary import Summary
 FILE_WIDTH = 120
 # Between two columns: what the box puts around each cell.
 GAP = 2
+STYLES = {"up": "green", "down": "red"}
 LABEL_WIDTH = (12, 34)
 
 
@@ -130,7 +131,7 @@ def _cell(entry: Entry) -> Text:
         cell.append(shown.ours, style="bold")
         cell.append(f" {shown.spread}" if shown.spread else "")
         if shown.arrow:
-            cell.append(f" {shown.arrow}", style="green" if shown.arrow.startswith("↑") else "red")
+            cell.append(f" {shown.arrow}", style=STYLES.get(shown.way, ""))
         cell.append(f" {shown.mark}" if shown.mark else "")
     rest = shown.lines[1:] if shown.ours else shown.lines
     for number, text in enumerate(rest):

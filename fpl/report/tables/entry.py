@@ -57,7 +57,7 @@ class Entry:
         state: What there is to show.
         values: Seed -> our value: mIoU in percent, seconds per epoch, or T.
         runs: Ids of the runs behind `values`.
-        gains: Ours - the run that the row is `over`, of each seed that both have.
+        gains: Ours - the run that the row or the column is `over`, of each seed that both have.
         printed_gain: What the paper's numbers give for it, which is not always the arrow that it prints.
         verdict: What it says about the paper.
         reason: Why values are missing; empty if none is.

@@ -87,8 +87,10 @@ class RowGains:
     def _against_baseline(self) -> str:
         if self.baseline.sign <= 0:
             return HURTS if self.baseline.sign else NOTHING
-        if any(gain.interval is None for gain in self.controls):
+        if not all(gain.values for gain in self.controls):
             return "more than its baseline; a control is not run"
+        if any(gain.interval is None for gain in self.controls):
+            return "more than its baseline; of a control there is one difference, which has no interval"
         return HELPS if all(gain.sign > 0 for gain in self.controls) else NOT_ITS_OWN
 
     @property

@@ -22,12 +22,13 @@ class Shown:
     Attributes:
         ours: Our mean.
         spread: Its standard deviation over seeds, with `±`.
-        arrow: Our improvement, with `↑` or `↓`.
+        arrow: Our difference from the baseline, with `↑` or `↓`.
+        way: `up` or `down` where that is better or worse, for its color; empty where it is neither (seconds).
         mark: The verdict's sign, with `*` if it is provisional.
         word: What is wrong: `not run`, `2 of 3 seeds` ...
-        notes: What else is known: the interval of the improvement, how often K is above 1.
+        notes: What else is known: the interval of the difference, how often K is above 1.
         paper: The paper's number.
-        paper_arrow: The paper's printed improvement.
+        paper_arrow: The paper's printed difference.
         cited: Whether the paper's number is cited there from others.
         bold: Whether the paper prints its number bold.
     """
@@ -35,6 +36,7 @@ class Shown:
     ours: str = ""
     spread: str = ""
     arrow: str = ""
+    way: str = ""
     mark: str = ""
     word: str = ""
     notes: tuple[str, ...] = ()
@@ -69,6 +71,7 @@ def show(entry: Entry) -> Shown:
         ours="" if entry.ours is None else number_text(entry.ours, metric),
         spread="" if entry.std is None else f"±{number_text(entry.std, metric)}",
         arrow="" if entry.arrow is None else arrow_text(entry.arrow, metric),
+        way=_way(entry.arrow) if entry.arrow is not None and metric == "miou" else "",
         mark=entry.verdict.mark + ("*" if entry.verdict.provisional else ""),
         word=_word(entry),
         notes=_notes(entry),
@@ -77,6 +80,10 @@ def show(entry: Entry) -> Shown:
         cited=cell.row.role == "cited",
         bold=entry.bold,
     )
+
+
+def _way(difference: float) -> str:
+    return "" if abs(difference) <= TIE else "up" if difference > 0 else "down"
 
 
 def _notes(entry: Entry) -> tuple[str, ...]:
@@ -108,9 +115,8 @@ def number_text(value: float, metric: Metric) -> str:
 
 def arrow_text(value: float, metric: Metric) -> str:
     """`↑0.52`, `↓0.52`, or `→0` for exactly nothing."""
-    if abs(value) <= TIE:
-        return "→0"
-    return ("↑" if value > 0 else "↓") + number_text(abs(value), metric)
+    way = _way(value)
+    return {"up": "↑", "down": "↓"}[way] + number_text(abs(value), metric) if way else "→0"
 
 
 def plural(count: int, word: str, several: str = "") -> str:

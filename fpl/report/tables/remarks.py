@@ -21,7 +21,7 @@ ABSENT = {"skip": "classes that are nowhere in label or prediction left out", "z
 
 READING = (
     "In each cell ours stands above the paper's number, which is bold where the paper prints it bold. "
-    "Arrows are improvements over the row's baseline."
+    "Arrows are differences from the row's baseline."
 )
 
 # What must be equal for runs of one column to be comparable: column of `Results.runs` -> what it is.

@@ -71,7 +71,12 @@ def test_one_seed_a_cell_says_nothing_here(tmp_path: Path) -> None:
         ((-1.0, 2.0), [(1.0, 1.1)], NOTHING),
         ((-1.0, 2.0), [(1.0, 1.1), (-1.0, -1.1)], f"{NOTHING}; less than control 1"),
         ((1.0,), [(1.0, 1.1)], NOTHING),
-        ((1.0, 1.1), [(1.0,)], "more than its baseline; a control is not run"),
+        ((1.0, 1.1), [()], "more than its baseline; a control is not run"),
+        (
+            (1.0, 1.1),
+            [(1.0,)],
+            "more than its baseline; of a control there is one difference, which has no interval",
+        ),
     ],
 )
 def test_the_verdict_is_that_of_the_rule(

@@ -7,6 +7,7 @@ import io
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from fpl.report.tables.latex import escape as latex_escape
 from fpl.report.tables.latex import latex, latex_table
 from fpl.report.tables.longform import longform
 from fpl.report.tables.markdown import markdown
-from fpl.report.tables.numbers import Shown, arrow_text, number_text, probability_text
+from fpl.report.tables.numbers import Shown, arrow_text, number_text, probability_text, show
 from fpl.report.tables.remarks import legend
 from fpl.report.tables.summary import Summary, summarize
 from tests.report.world import MAIN, World
@@ -378,3 +379,12 @@ def test_number_texts() -> None:
     assert [arrow_text(value, "miou") for value in (0.516, -0.25, 0.0)] == ["↑0.52", "↓0.25", "→0"]
     assert [probability_text(value) for value in (0.0703125, 1.0, 7.46e-9)] == ["0.07", "1", "7.5e-09"]
     assert Shown().lines == ["-"]
+
+
+def test_more_points_are_better_and_more_seconds_are_not(grids: list[Grid]) -> None:
+    entry = next(entry for grid in grids for entry in grid.every.values() if entry.arrow)
+    assert show(entry).way == ("up" if (entry.arrow or 0.0) > 0 else "down")
+    table = entry.cell.experiment.table.model_copy(update={"metric": "seconds_per_epoch"})
+    experiment = entry.cell.experiment.model_copy(update={"table": table})
+    seconds = show(replace(entry, cell=replace(entry.cell, experiment=experiment)))
+    assert seconds.arrow[0] == show(entry).arrow[0] and seconds.way == ""
