@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fpl import load_results
 from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.data.batches import BatchRequest, make_loader
@@ -26,7 +27,6 @@ from fpl.data.images import Images
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split, split_folder, write_split
 from fpl.data.synthetic import draw_city
-from fpl.store import load_results
 from fpl.sweep.plan.calibrate import calibrate
 from fpl.sweep.plan.capacity import processor_name
 from fpl.sweep.plan.costs import Costs

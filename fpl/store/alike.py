@@ -22,8 +22,9 @@ def alike_warnings(runs: pd.DataFrame, fuzzy_shares: Callable[[], Mapping[str, f
     metrics = [name for name in METRICS if name in runs and runs[name].notna().any()]
     if not metrics or len(runs) < 2:
         return []
-    # Few runs are equal to another; to look at each group of one takes seconds.
-    alike = runs[runs.duplicated(metrics, keep=False)]
+    # Few runs are equal to another; to look at each group of one takes seconds. No score at all is nothing in common.
+    scored = runs.dropna(subset=metrics, how="all")
+    alike = scored[scored.duplicated(metrics, keep=False)]
     return [
         f"equal to the last bit although configured differently: {', '.join(group['run_id'])}; "
         "a setting may not have reached the training"

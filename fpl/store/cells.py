@@ -102,7 +102,7 @@ def gains_frame(cells: pd.DataFrame, table: str, row: str, over: str, where: str
     """
 
     def measured(key: str) -> pd.DataFrame:
-        of_table = cells[(cells["table"] == table) & cells["run_id"].notna()]
+        of_table = cells[(cells["table"] == table) & cells["ours"].notna()]
         found = of_table[of_table["row"] == key]
         if found.empty:
             there = ", ".join(dict.fromkeys(map(str, of_table["row"]))) or "none"

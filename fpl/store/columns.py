@@ -127,7 +127,7 @@ _TABLES: Mapping[str, Table] = {
         "fuzzy_score_std": ("-1 to 1", "its standard deviation over pixels"),
         "cosine_fuzzy": ("-1 to 1", "case 2: mean cosine of FPL's gradient and that of the true label"),
         "cosine_vanilla": ("-1 to 1", "case 2: the same of cross-entropy"),
-        "cosine_fuzzy_positive": ("pixels", "of case 2 whose cosine for FPL is positive"),
+        "cosine_fuzzy_positive": ("0 to 1", "share of the pixels of case 2 whose cosine for FPL is positive"),
         "norm_fuzzy": ("1", "case 2: mean norm of FPL's gradient at a pixel's logits"),
         "norm_ideal": ("1", "case 2: the same of the true label's cross-entropy"),
         "norm_fuzzy_all": ("1", "mean norm of FPL's gradient over all pixels of a known class"),

@@ -1,4 +1,4 @@
-"""Whether a run is done, and what it reached, from the file of that run, or what was published. Needs no pandas."""
+"""Whether a run is done, and what it reached, from the file of that run, or what was published."""
 
 from __future__ import annotations
 

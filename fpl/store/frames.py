@@ -50,7 +50,7 @@ def table_frame(rows: pa.Table, table: str) -> pd.DataFrame:
 
 
 def config_frame(configs: Sequence[Parsed], index: pd.Index) -> pd.DataFrame:
-    """Configurations as columns: flags without holes of another type, tuples, fractions by their size."""
+    """Configurations as columns: flags without holes of another type, lists as tuples."""
     # One row for all that differ in their seed alone, and each of these as often as there are runs of it.
     distinct = {id(config.flat): config.flat for config in configs}
     places = {key: number for number, key in enumerate(distinct)}

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from fpl.errors import FplError
 from fpl.files import remove, write_changed
 
 # Hidden: it says what is here, and stays here.
@@ -25,6 +26,9 @@ def left_there(folder: Path, table: str) -> dict[str, Version]:
         listed = json.loads((folder / FOLDER / f"{table}.json").read_bytes())
     except FileNotFoundError:
         return {}
+    except ValueError as error:
+        what, hint = "cut off or damaged", "name the store by its URL, which writes it anew"
+        raise FplError(what, where=str(folder / FOLDER / f"{table}.json"), hint=hint) from error
     return {name: (size, changed) for name, (size, changed) in listed.items()}
 
 
@@ -32,6 +36,6 @@ def leave_there(folder: Path, table: str, files: Mapping[str, Version]) -> None:
     """Write down which files of a table are on object storage alone, in the place of what was written before."""
     path = folder / FOLDER / f"{table}.json"
     if files:
-        write_changed(path, json.dumps(files, separators=(",", ":")).encode(), sync=False)
+        write_changed(path, json.dumps(files, separators=(",", ":")).encode())
     elif path.exists():
         remove(path)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fpl.store.frames import latest
+from fpl.store.search_frame import records
 
 if TYPE_CHECKING:
     from fpl.store.read import Results
@@ -108,10 +109,10 @@ def _look_up(results: Results) -> Lookup:
         if recipe in found.runs:
             found.replaced.setdefault(recipe, []).append(found.runs[recipe]["run_id"])
         found.runs[recipe] = _Row(columns, number)
-    for row in results.failures.to_dict("records"):
+    for row in records(results.failures):
         if row["recipe"] not in found.runs:
-            first = next(iter(str(row["reason"] or "").strip().splitlines()), "no reason recorded")
-            found.failures[row["recipe"]] = Failure(first, str(row["log"] or ""))
+            first = next(iter(text(row, "reason").strip().splitlines()), "no reason recorded")
+            found.failures[row["recipe"]] = Failure(first, text(row, "log"))
     return found
 
 

@@ -62,11 +62,13 @@ def publish_runs(source: Path, target: Path, taken: Collection[str], *, whole: b
     _check_apart(source, target)
     open_store(target)
     theirs = {table: read_table(target, table) for table in OF_ONE_RUN}
+    # A failure whose run has finished since may still be there: a kill came between the two writes.
+    failed = set(Results(source).failures["run_id"])
     if not whole:
         finished = set(theirs[RUNS]["run_id"].to_pylist())
-        failed = set(read_parts(source, FAILURES)[0]["run_id"].to_pylist())
         taken = set(taken) - (failed & finished)
     ours = {table: _rows(read_parts(source, table)[0], "run_id", set(taken)) for table in OF_ONE_RUN}
+    ours[FAILURES] = _rows(ours[FAILURES], "run_id", failed)
     held = {recipe: run for run, recipe in Results(source).runs[["run_id", "recipe"]].values if run in taken}
     old = {run for run, recipe in Results(target).runs[["run_id", "recipe"]].values if held.get(recipe, run) != run}
     done = _merge(target, ours, theirs, "run_id", old, whole)

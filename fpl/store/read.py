@@ -97,7 +97,8 @@ class Results:
     def history(self) -> pd.DataFrame:
         """One row per run and logged step, metrics as columns; NaN where a metric was not logged at that step."""
         long = self._read(HISTORY)
-        wide = long.pivot_table(index=["run_id", "step"], columns="metric", values="value", aggfunc="last")
+        latest = long.drop_duplicates(["run_id", "step", "metric"], keep="last")
+        wide = latest.pivot(index=["run_id", "step"], columns="metric", values="value")
         wide.columns.name = None
         return described(wide.reset_index(), COLUMNS[HISTORY], DERIVED)
 
@@ -145,7 +146,7 @@ class Results:
 
     @property
     def searches(self) -> list[str]:
-        """Names of the searches there are trials or studies of."""
+        """Names of the searches there are studies of."""
         return sorted(set(self.studies["search"]))
 
     def search(self, name: str) -> pd.DataFrame:
@@ -278,7 +279,7 @@ def has_results(folder: Path) -> bool:
     """Whether a folder holds files of results, be they good or not."""
     try:
         return any(files_of(folder, table) for table in (RUNS, FAILURES, STUDIES))
-    except DamagedError:
+    except (DamagedError, FplError):
         return True
 
 

@@ -154,7 +154,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("vanilla_score_std", pa.list_(pa.float64())),
             ("fuzzy_score", pa.list_(pa.float64())),
             ("fuzzy_score_std", pa.list_(pa.float64())),
-            # Case 2: mean cosine with the gradient of the true label, and for how many pixels that of FPL is positive.
+            # Case 2: mean cosine with the gradient of the true label; share of pixels where FPL's is positive.
             ("cosine_fuzzy", pa.float64()),
             ("cosine_vanilla", pa.float64()),
             ("cosine_fuzzy_positive", pa.float64()),

@@ -18,9 +18,10 @@ from fpl.errors import FplError
 from fpl.report.results import print_results
 from fpl.store.done import read_run
 from fpl.store.parts import read_part
+from fpl.store.publish import publish_runs
 from fpl.store.rows import read_config
 from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS, SCHEMAS
-from fpl.store.write import run_path, write_run, write_table
+from fpl.store.write import run_path, write_failure, write_run, write_table
 
 CONFIG = {
     "arithmetic": ARITHMETIC,
@@ -148,6 +149,48 @@ def test_equal_results_of_rules_for_k_warn_unless_every_k_was_1(tmp_path: Path) 
     run_path(tmp_path, "c").unlink()
     write("b", 0.75, strategy="fixed", fixed_k=1)
     assert "a, b" in fpl.load_results(tmp_path).warnings()[0]
+
+
+def test_a_new_result_is_published_beside_a_failure_that_a_kill_left(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    add(source, "a", miou=10.0)
+    publish_runs(source, target, {"a"})
+    run_path(source, "a").unlink()
+    add(source, "a", miou=20.0)
+    write_failure(source, {"run_id": "a", "recipe": "a", "reason": "out of memory"})
+    for whole in (False, True):
+        publish_runs(source, target, {"a"}, whole=whole)
+        published = fpl.load_results(target)
+        assert list(published.runs["miou_whole_last"]) == [20.0] and not (target / "failures" / "all.parquet").exists()
+
+
+def test_runs_without_a_score_are_not_called_equal(tmp_path: Path) -> None:
+    for number, name in enumerate(("a", "b", "c")):
+        add(tmp_path, name, miou=float("nan") if number < 2 else 40.0, seed=number)
+    assert fpl.load_results(tmp_path).warnings() == []
+
+
+def test_what_was_logged_without_a_number_is_a_row_and_a_column(tmp_path: Path) -> None:
+    add(tmp_path, "a", miou=float("nan"))
+    history = fpl.load_results(tmp_path).history
+    assert list(history["step"]) == [2, 4] and history["miou"].isna().all()
+
+
+def test_a_record_of_what_is_elsewhere_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    add(tmp_path / "store", "a")
+    path = tmp_path / "store" / ".left" / "runs.json"
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    with pytest.raises(FplError, match=r"runs\.json: cut off"):
+        _ = fpl.load_results(tmp_path / "store").runs
+    with pytest.raises(FplError, match="no such folder"):  # and blocks no other store
+        fpl.load_results(tmp_path / "other")
+
+
+def test_a_column_asked_for_twice_is_there_once(tmp_path: Path) -> None:
+    add(tmp_path, "a")
+    print_results(tmp_path, None, "run_id, seed,seed", tmp_path / "some.csv")
+    assert (tmp_path / "some.csv").read_text().splitlines() == ["run_id,seed", "a,0"]
 
 
 def test_results_table_query_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
