@@ -23,7 +23,8 @@ from rounds import write_rows
 
 from fpl.config.search import Sampler
 from fpl.config.study import Study, load_studies
-from fpl.store.trials import State, TrialRow
+from fpl.store.rows import State
+from fpl.store.trials import TrialRow
 from fpl.sweep.plan.capacity import processor_name
 from fpl.sweep.search.sampling import Proposals
 from fpl.sweep.search.stopping import first_rung, is_hopeless

@@ -14,7 +14,7 @@ from fpl.cli.rehearse import report
 from fpl.config.figure import load_figures
 from fpl.config.identity import ARITHMETIC
 from fpl.report.claims.check_claims import scale_note, write_claims
-from fpl.report.figures.export import FOLDER, numbers, prepare
+from fpl.report.figures.export import FOLDER, numbers_csv, prepare
 from fpl.report.page import write_tables
 from fpl.report.tables.shown import load_shown
 from fpl.store.read import Results, load_results
@@ -99,7 +99,7 @@ def test_figures_and_claims_are_those_of_the_runs(results: Results, tmp_path: Pa
     folder = results.folder / FOLDER
     campaign = load_shown(EXPERIMENTS, scale_of(results), results).campaign
     prepared = prepare(load_figures(EXPERIMENTS), campaign, results)
-    drawn = {item.figure.name: numbers(item.frame) for item in prepared if item.paint is not None}
+    drawn = {item.figure.name: numbers_csv(item.frame) for item in prepared if item.paint is not None}
     assert {path.stem for path in folder.glob("*.csv")} - {"claims"} == set(drawn)
     for name, content in drawn.items():
         assert content == (folder / f"{name}.csv").read_bytes(), name

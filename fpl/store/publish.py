@@ -13,12 +13,14 @@ import pyarrow.parquet as pq
 from fpl.errors import FplError
 from fpl.files import remove, write_atomic
 from fpl.store.collect import read_parts, read_table
+from fpl.store.parts import SUFFIX
 from fpl.store.read import Results
 from fpl.store.remote import open_store
 from fpl.store.schema import CIRCUMSTANCES, FAILURES, NOISE, OF_ONE_RUN, RUNS, STUDIES, TRIALS
+from fpl.store.usable import ALL
 
 # One file per table instead of one per run.
-NAME = "all.parquet"
+NAME = f"{ALL}{SUFFIX}"
 Tables = Mapping[str, pa.Table]
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
@@ -27,7 +27,8 @@ from fpl.text import is_plain, printable_tree
 
 Row = Mapping[str, Any]
 FRACTION = "data.split.fraction"
-STATES = ("running", "complete", "pruned", "failed", "final")
+# Of a trial.
+State = Literal["running", "complete", "pruned", "failed", "final"]
 _TRIAL_TIMES = ("started_at", "updated_at")
 # Brackets of a text that nobody can have nested too deeply with.
 SHALLOW = 200
@@ -211,7 +212,7 @@ def _check_trial(row: Row) -> None:
             moment(row[column])
     for name in row["run_ids"]:
         _check_name("run", name)
-    if row["state"] not in STATES:
+    if row["state"] not in get_args(State):
         raise ValueError(f"state {row['state']!r} is none")
     if len(row["steps"]) != len(row["values"]) or None in row["steps"]:
         raise ValueError(f"{len(row['steps'])} steps of {len(row['values'])} reports")

@@ -8,18 +8,16 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow.compute as pc
 
 from fpl.store.collect import read_parts
 from fpl.store.parts import SUFFIX, read_part
-from fpl.store.rows import read_object
+from fpl.store.rows import State, read_object
 from fpl.store.schema import HISTORY, STUDIES, TRIALS
 from fpl.store.write import write_table
 from fpl.text import timestamp
-
-State = Literal["running", "complete", "pruned", "failed", "final"]
 
 
 @dataclass

@@ -12,26 +12,26 @@ from typing import Any
 
 import fpl
 from fpl.files import visible, write_atomic
-from fpl.report.figures.export import Prepared, numbers, save
+from fpl.report.figures.export import Prepared, numbers_csv, save
 from fpl.report.figures.kinds import Paint
 from fpl.report.svg import draw
 
 # Folder of what was drawn before, below that of the figures. Hidden, and no part of what is published.
 CACHE = ".drawn"
-# What a figure is kept as: the one of the page and the two files.
+# What a figure is kept as: the one of the page and the two files, by kind.
 KINDS = ("svg", "png", "pdf")
-Drawing = Mapping[str, bytes]
+Files = Mapping[str, bytes]
 Task = tuple[str, str, Paint]
 # Calls a function on each of some items: one after the other, or on several cores (`fpl.data.parallel.run_parallel`).
-Map = Callable[[Callable[[Task], Drawing], Sequence[Task]], list[Drawing]]
+Map = Callable[[Callable[[Task], Files], Sequence[Task]], list[Files]]
 
 
-def in_order(function: Callable[[Task], Drawing], tasks: Sequence[Task]) -> list[Drawing]:
+def in_order(function: Callable[[Task], Files], tasks: Sequence[Task]) -> list[Files]:
     """One after the other."""
     return [function(task) for task in tasks]
 
 
-def drawings(folder: Path | None, prepared: Sequence[Prepared], run: Map = in_order) -> dict[str, Drawing]:
+def drawings(folder: Path | None, prepared: Sequence[Prepared], run: Map = in_order) -> dict[str, Files]:
     """The pictures of figures that can be drawn; those that were drawn before from the same runs are read again.
 
     Args:
@@ -68,12 +68,12 @@ def _task(item: Prepared) -> Task:
     return item.figure.name.replace("_", "-"), f"{shown.number}: {shown.caption}", item.paint
 
 
-def _draw(task: Task) -> Drawing:
+def _draw(task: Task) -> Files:
     name, words, paint = task
     return {"svg": draw(name, words, paint).encode(), **save(paint)}
 
 
-def _read(cache: Path, key: str) -> Drawing | None:
+def _read(cache: Path, key: str) -> Files | None:
     try:
         return {kind: (cache / f"{key}.{kind}").read_bytes() for kind in KINDS}
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def _key(item: Prepared) -> str:
             [found.label, found.cell.name, [[record["run_id"], record["finished_at"]] for record in found.records]]
             for found in item.source.found
         ],
-        "numbers": numbers(item.frame).decode(),
+        "numbers": numbers_csv(item.frame).decode(),
         "code": _code(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]

@@ -156,10 +156,10 @@ def _files(item: Prepared, pictures: Mapping[str, bytes] | None) -> dict[str, by
     if item.paint is None:
         return dict.fromkeys((*METADATA, "csv"))
     pictures = save(item.paint) if pictures is None else pictures
-    return {**{kind: pictures[kind] for kind in METADATA}, "csv": numbers(item.frame)}
+    return {**{kind: pictures[kind] for kind in METADATA}, "csv": numbers_csv(item.frame)}
 
 
-def numbers(frame: pd.DataFrame) -> bytes:
+def numbers_csv(frame: pd.DataFrame) -> bytes:
     """The numbers behind a figure as CSV."""
     return csv_bytes(frame, digits=12)
 

@@ -8,22 +8,20 @@ from pathlib import Path
 from markupsafe import Markup
 
 from fpl.report.claims.check_claims import READING, claims_html, count_text
-from fpl.report.figures.drawing_cache import Drawing
+from fpl.report.figures.drawing_cache import Files
 from fpl.report.figures.export import FOLDER, Prepared
 from fpl.report.figures.kinds import STRIP
 from fpl.report.page import Extra
 from fpl.report.template import render
 
 
-def first_figure(
-    prepared: Sequence[Prepared], drawn: Mapping[str, Drawing], files: Path | None = None
-) -> Markup | None:
+def first_figure(prepared: Sequence[Prepared], drawn: Mapping[str, Files], files: Path | None = None) -> Markup | None:
     """The figure of the first screen; None where it cannot be drawn. Arguments as for `figure_extra`."""
     found = (item for item in prepared if item.figure.figure.kind == STRIP and item.paint is not None)
     return next((_drawn(item, drawn[item.figure.name], files) for item in found), None)
 
 
-def figure_extra(prepared: Sequence[Prepared], drawn: Mapping[str, Drawing], files: Path | None = None) -> list[Extra]:
+def figure_extra(prepared: Sequence[Prepared], drawn: Mapping[str, Files], files: Path | None = None) -> list[Extra]:
     """The section of the main page with the figures and claims; nothing where no figure has a run.
 
     Args:
@@ -46,7 +44,7 @@ def figure_extra(prepared: Sequence[Prepared], drawn: Mapping[str, Drawing], fil
     return [Extra("figures", "Figures", html)]
 
 
-def _drawn(item: Prepared, drawing: Drawing, files: Path | None) -> Markup:
+def _drawn(item: Prepared, drawing: Files, files: Path | None) -> Markup:
     name = item.figure.name
     kinds = ("csv", "png", "pdf")
     return render(

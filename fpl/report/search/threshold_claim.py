@@ -8,11 +8,11 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Literal
 
 import pandas as pd
 
 from fpl.config.layers import flatten
+from fpl.report.claims.measure import State
 from fpl.report.search.studies import SearchView, StudyView, count, fraction_of, value_text
 from fpl.report.tables.numbers import plural
 from fpl.store.rows import read_object
@@ -21,7 +21,6 @@ from fpl.store.search_frame import records
 THRESHOLD = "loss.threshold"
 CLAIM = "the more labels, the lower the best T"
 SOURCE = "paper, section 4.3.1"
-Verdict = Literal["holds", "does not hold", "not run"]
 
 # Studies are compared where these are equal, and all of the runs they vary but for the labels and what is searched.
 SAME = (
@@ -42,7 +41,7 @@ class Check:
         studies: Ids of the studies that were compared.
     """
 
-    verdict: Verdict
+    verdict: State
     rows: pd.DataFrame
     sentence: str
     studies: tuple[str, ...]
@@ -135,7 +134,7 @@ def _amount(column: pd.Series) -> pd.Series:
     return column.map(lambda value: float(Fraction(value))).astype("float64")
 
 
-def falling(best: list[float]) -> Verdict:
+def falling(best: list[float]) -> State:
     """The verdict on the best T of each amount of labels, fewest first.
 
     It holds where the best T never rises with the labels, and falls at least once.
