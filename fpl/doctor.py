@@ -72,7 +72,7 @@ def _versions() -> Iterator[str]:
         try:
             yield f"+ {name} {importlib.metadata.version(name)}"
         except importlib.metadata.PackageNotFoundError:
-            yield f"- {name} is not installed (optional) -> pip install 'fuzzy-positive-learning[{extra}]'"
+            yield f"- {name} is not installed (optional) -> pip install '.[{extra}]' in the clone"
 
 
 def _methods() -> Iterator[str]:

