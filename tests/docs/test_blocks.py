@@ -19,6 +19,7 @@ from typer import Context
 from typer.main import get_command
 
 from fpl.cli.main import app
+from fpl.config.shipped import experiment_file
 from tests import warm
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +84,13 @@ def test_what_is_not_run_can_be_read(block: Block) -> None:
         command.make_context(" ".join(arguments), words)
         for word in arguments:
             assert not word.startswith("experiments/") or (ROOT / word).is_file(), f"{block}: {word}"
+        if arguments[0] == "train" and not is_made_on_its_page(block, arguments[1]):
+            experiment_file(Path(arguments[1]))
+
+
+def is_made_on_its_page(block: Block, recipe: str) -> bool:
+    page = next(page for page in PAGES if page.name == block.page)
+    return f"`experiments/base/{recipe}.toml`, with" in page.read_text()
 
 
 @pytest.mark.parametrize("block", RUN, ids=str)
