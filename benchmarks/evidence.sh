@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Makes everything under results/ anew, from one commit. `make evidence` calls it; stopped, it continues.
+# Makes all of results/ but camvid_systems anew, from one commit. `make evidence` calls it; stopped, it continues.
 #
 #   benchmarks/evidence.sh [PART...]     mini, mini_frameworks, mini_thresholds, camvid, camvid_length, camvid_frameworks,
 #                                        rehearsal, benchmarks (all, in this order)
 #
 # Runs and what they give are collected in runs/evidence/COMMIT; when all parts are complete they go to results/ and take
-# the place of what was there: no folder of results holds numbers of two commits. On two idle cores: mini 25 minutes,
-# mini_frameworks 10, mini_thresholds 5, camvid five hours, camvid_length two, camvid_frameworks three (CamVid must be in
-# $DATA/camvid), rehearsal two and 22 GB of free memory (LISTS: a folder of public split lists), benchmarks 80 minutes, and
-# 120 where the CPU only emulates bf16. Benchmarks and rehearsal measure time: leave the machine alone meanwhile.
+# the place of what was there: no folder holds runs of two commits. The benchmarks that are there now were made one by one,
+# and each file names its commit. On two idle cores: mini 25 minutes, mini_frameworks 10, mini_thresholds 5, camvid five
+# hours, camvid_length two, camvid_frameworks three (CamVid must be in $DATA/camvid), rehearsal two and 22 GB of free memory
+# (LISTS: a folder of public split lists), benchmarks 80 minutes, and 120 where the CPU only emulates bf16. Benchmarks
+# and rehearsal measure time: leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
@@ -81,7 +82,7 @@ camvid_frameworks() {
 }
 
 camvid_length() {
-    on_camvid camvid_length length
+    on_camvid camvid_length length train.steps=160 train.evaluate_every=40
 }
 
 without_page() { # FOLDER: page and tables would be of few runs
