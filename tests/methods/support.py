@@ -33,6 +33,14 @@ def disturb(teacher: nn.Module) -> torch.Generator:
     return generator
 
 
+def assert_all_learn(method: nn.Module) -> None:
+    """Every parameter that is trained has a gradient, finite and not 0 everywhere."""
+    for name, parameter in method.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, name
+            assert bool(parameter.grad.isfinite().all()) and bool(parameter.grad.any()), name
+
+
 def batch_for(config: RunConfig, draws: int) -> Batch:
     generator = torch.Generator().manual_seed(1)
     count, (height, width) = config.data.labeled_batch, config.data.crop

@@ -37,7 +37,7 @@ from fpl.methods.cct.perturbations import (
     object_mask,
 )
 from fpl.train.runtime import autocast
-from tests.methods.support import CLOCK, batch_for, build
+from tests.methods.support import CLOCK, assert_all_learn, batch_for, build
 
 ONE_EACH = [f"method.{kind}_decoders=1" for kind in KINDS]
 CCT = ["method.name=cct", "data.groups=2", "loss.kind=mse", "method.cutout_points=4"]
@@ -572,10 +572,8 @@ def test_every_parameter_learns_under_bf16(run_file: Path) -> None:
         method = cct(run_file, *keys, "train.precision=bf16")
         with autocast(method.config.train, torch.device("cpu")):
             found = method.losses(batch_for(method.config, 1), CLOCK)
-        parameters = list(method.parameters())
-        found.objectives["main"].backward(inputs=parameters)  # type: ignore[no-untyped-call]
-        for name, parameter in method.named_parameters():
-            assert parameter.grad is not None and bool(parameter.grad.isfinite().all()), name
+        found.objectives["main"].backward()  # type: ignore[no-untyped-call]
+        assert_all_learn(method)
 
 
 def recipe(name: str) -> RunConfig:

@@ -32,7 +32,7 @@ from fpl.methods.pc2seg.options import OF_CONTRAST, Pc2SegOptions
 from fpl.methods.views import JITTER, cutout_masks
 from fpl.models.network import projector
 from fpl.train.runtime import autocast
-from tests.methods.support import CLOCK, batch_for, build
+from tests.methods.support import CLOCK, assert_all_learn, batch_for, build
 
 KEYS = ["method.name=pc2seg", "loss.kind=mse", "data.groups=2"]
 SMALL = ["method.anchors=6", "method.negatives=5", "method.projector_channels=8"]
@@ -445,8 +445,7 @@ def test_every_parameter_learns_under_bf16(run_file: Path) -> None:
         found = method.losses(batch, CLOCK)
     assert all(value.dtype == torch.float32 for value in found.terms.values())
     found.objectives["main"].backward()  # type: ignore[no-untyped-call]
-    for name, parameter in method.named_parameters():
-        assert parameter.grad is not None and bool(parameter.grad.isfinite().all()), name
+    assert_all_learn(method)
     exact = pc2seg(run_file, *SMALL)
     torch.manual_seed(2)
     for name, term in exact.losses(batch, CLOCK).terms.items():

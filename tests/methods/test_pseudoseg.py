@@ -26,7 +26,7 @@ from fpl.methods.pseudoseg.options import PseudoSegOptions
 from fpl.methods.views import JITTER, cutout_masks
 from fpl.models.backbone import Features
 from fpl.train.runtime import autocast
-from tests.methods.support import CLOCK, batch_for, build
+from tests.methods.support import CLOCK, assert_all_learn, batch_for, build
 
 KEYS = ["method.name=pseudoseg", "data.groups=2", "loss.kind=soft"]
 # The run file's data are street scenes; these have a background.
@@ -474,9 +474,7 @@ def test_every_parameter_learns_under_bf16(run_file: Path, keys: list[str]) -> N
         found = method.losses(batch_for(method.config, 1), CLOCK)
     assert all(value.dtype == torch.float32 for value in found.terms.values())
     found.objectives["main"].backward()  # type: ignore[no-untyped-call]
-    for name, parameter in method.named_parameters():
-        if parameter.requires_grad:
-            assert parameter.grad is not None and bool(parameter.grad.isfinite().all()), name
+    assert_all_learn(method)
     exact = pseudoseg(run_file, *keys).losses(batch_for(method.config, 1), CLOCK)
     for name, term in exact.terms.items():
         torch.testing.assert_close(found.terms[name], term, rtol=0.05, atol=0.01)
