@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +24,7 @@ from fpl.sweep.session import ALONE, QUIET
 from tests.cli.test_reproduce import SCALE, TABLE
 from tests.conftest import RUN
 from tests.deploy.commands import DEPLOY, ROOT
+from tests.ports import free_ports
 from tests.signals import popen
 from tests.sweep.ray_support import LOOPBACK, descendants, kill, listened_on
 
@@ -71,14 +70,6 @@ def variables(**own: str) -> dict[str, str]:
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_A", "FPL_"))}
     return kept | QUIET | ALONE | {"PATH": programs, "RAY_AUTH_MODE": "token"} | own
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def start(home: Path) -> Head | None:

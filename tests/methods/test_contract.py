@@ -5,13 +5,11 @@ A new method is checked by being registered; `MethodOptions.examples` says in wh
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import math
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +40,7 @@ from fpl.train.runtime import Workers
 from fpl.train.step import take_step
 from tests import warm
 from tests.methods.examples import EXAMPLES, STEPS, Example
+from tests.ports import free_ports
 from tests.train.runs import assert_equal_results, killed, run, weights
 
 CPU = torch.device("cpu")
@@ -126,11 +125,7 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(
 def together(data_places: Places, run_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with a store for each example, trained by two workers."""
     out = tmp_path_factory.mktemp("together")
-    with contextlib.ExitStack() as stack:
-        free = [stack.enter_context(socket.socket()) for _ in EXAMPLES]
-        for each_port in free:
-            each_port.bind(("127.0.0.1", 0))
-        ports = [str(each_port.getsockname()[1]) for each_port in free]
+    ports = map(str, free_ports(len(EXAMPLES)))
     group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     environments = [os.environ | group | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
     line = [Path(__file__).with_name("contract_worker.py"), run_file, out, data_places.data_root, *ports]

@@ -12,6 +12,7 @@ import pytest
 import torch.distributed as dist
 
 from fpl.sweep.launch import rendezvous
+from tests.ports import free_ports
 
 TORCHS = importlib.import_module("torch.distributed.rendezvous")
 MINUTE = datetime.timedelta(minutes=1)
@@ -20,9 +21,7 @@ MINUTE = datetime.timedelta(minutes=1)
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> int:
     """A free port, that a group of this one process is to meet at."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = int(free.getsockname()[1])
+    (number,) = free_ports(1)
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(number), "WORLD_SIZE": "1", "RANK": "0"}
     for name, value in group.items():
         monkeypatch.setenv(name, value)

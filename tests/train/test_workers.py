@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-import socket
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ import fpl
 from fpl.config.compose import load_config
 from fpl.sweep.places import Places
 from tests import warm
+from tests.ports import free_ports
 from tests.train.runs import AEL, OPTIONS, command, elsewhere, run, weights
 
 OHEM = ["loss.supervised=ohem", "loss.ohem_min_kept=100"]
@@ -28,9 +28,7 @@ TERMS = {
 
 def start_workers(run_file: Path, places: Places, *overrides: str) -> list[tuple[int, str]]:
     """Exit code and stderr of two workers that train one run."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     environments = [os.environ | group | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
     results = warm.run_together([command(run_file, places, *overrides)] * 2, environments)
