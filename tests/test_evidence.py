@@ -135,8 +135,7 @@ def test_the_rehearsal_says_what_its_rows_do() -> None:
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
 def test_benchmarks_say_what_they_are_of(path: Path) -> None:
-    """They measure time, not results: those of an older commit say so, and so does a page of docs/."""
+    """They measure time, not results: each may be of another commit, for which tests/docs looks in a page."""
     frame = pd.read_csv(path, dtype=str)
-    assert frame["commit"].nunique() == 1 and frame["arithmetic"].nunique() == 1
-    if frame["arithmetic"].iloc[0] != str(ARITHMETIC):
-        assert any(frame["commit"].iloc[0] in page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    assert frame["commit"].nunique() == frame["arithmetic"].nunique() == 1
+    assert frame["commit"].notna().all() and frame["arithmetic"].notna().all()
