@@ -333,30 +333,64 @@ def test_numbers_that_the_paper_prints_twice_are_equal_and_so_are_their_runs() -
         assert cells()[name].recipes != cells()["table4.fpl_cps.t090"].recipes
 
 
+# Paper, per seed, CPS: of Tables 1-3, 4, 5, A4, A5 and Figure A6; AEL and FPL+AEL: 8 and 6 columns of Tables 1 and 2,
+# those of Table A6 among them.
+PAPERS_OWN = (32 + 24 + 8) + 5 + 4 + 6 + 4 + 3 + 2 * (8 + 6)
+# Controls: four rows of 8, 6 and 4 columns, two of Table 2 without AEL's gate, and soft K.
+WITH_CONTROLS = PAPERS_OWN + 4 * (8 + 6 + 4) + 2 * 6 + 1
+# CamVid has one backbone and one data set, but AEL's gate, areas and number of pasted classes stay those of the table:
+# beside the runs of CPS 4 + 3 of AEL and, with their distinct T, 8 + 5 of FPL+AEL.
+ON_CAMVID = 44 + (4 + 3) + (8 + 5)
+
+
 @pytest.mark.parametrize(
     ("scale", "without", "all_rows"),
-    [(None, 114, 199), ("paper", 114, 199), ("mini", 114, 199), ("camvid", 64, 104)],
+    [
+        *((scale, PAPERS_OWN, WITH_CONTROLS) for scale in (None, "paper", "mini")),
+        ("camvid", ON_CAMVID, ON_CAMVID + 40),
+    ],
 )
 def test_number_of_runs(scale: str | None, without: int, all_rows: int) -> None:
-    # Paper, per seed, CPS: 32 + 24 + 8 of Tables 1-3; 5 of Table 4; 4 of Table 5; 6 of A4; 4 of A5; 3 of Figure A6.
-    assert 32 + 24 + 8 + 5 + 4 + 6 + 4 + 3 == 86
-    # AEL and FPL+AEL: 8 and 6 columns of Tables 1 and 2, those of Table A6 among them.
-    assert 86 + 2 * (8 + 6) == 114
-    # Controls: four rows of 8, 6 and 4 columns, two of Table 2 without AEL's gate, and soft K. CamVid has one backbone
-    # and one data set, but AEL's gate, areas and number of pasted classes stay those of the table: 4 + 3 runs of AEL
-    # and, with their distinct T, 8 + 5 of FPL+AEL.
-    assert 114 + 4 * (8 + 6 + 4) + 2 * 6 + 1 == 199
-    assert 44 + (4 + 3) + (8 + 5) == 64
     found = [cell for name, cell in cells(scale).items() if known_row(name)]
     assert len(distinct_runs(found)) == all_rows
     assert len(distinct_runs(cell for cell in found if cell.row.role != "control")) == without
+
+
+def test_the_numbers_of_runs_are_those_that_are_said() -> None:
+    """Of parts in the order of the sentence: what a part shares with one before it is counted there."""
+
+    def part(cell: Cell) -> str:
+        if cell.experiment.name in OURS:
+            return cell.experiment.name
+        return cell.row.role if cell.row.role in ("control", "cited") else "paper"
+
+    counts: dict[str, dict[str, int]] = {}
+    for scale in ("paper", "mini"):
+        run, seen, before = [cell for cell in cells(scale).values() if cell.configs], list[Cell](), 0
+        counts[scale] = {}
+        for name in ("paper", "control", "length", "frameworks", "thresholds", "cited"):
+            seen += [cell for cell in run if part(cell) == name]
+            counts[scale][name] = len(distinct_runs(seen)) - before
+            before += counts[scale][name]
+        assert before == len(distinct_runs(run))
+    paper, mini = counts["paper"], counts["mini"]
+    assert mini == paper | {"frameworks": mini["frameworks"]}
+    asked = sum(part(cell) == "paper" for cell in cells("paper").values() if cell.configs)
+    said = (
+        f"the paper's tables ask for {asked} cells (three of them a baseline that Table 5 does not print) and "
+        f"{paper['paper']} runs a seed, the suite's own control rows for {paper['control']} more, the table Length for "
+        f"{paper['length']}, the table Frameworks for {paper['frameworks']}, the table Thresholds for "
+        f"{paper['thresholds']}, and the cited systems that it trains for {paper['cited']}: {sum(paper.values())} at "
+        f"scale paper, and {sum(mini.values())} at scale mini, where the table Frameworks has {mini['frameworks']}."
+    )
+    assert said in " ".join((FOLDER / "README.md").read_text().split())
 
 
 def test_two_seeds_are_twice_the_runs() -> None:
     resolver = Resolver(FOLDER / "base", seeds=(0, 1))
     found = [cell for experiment in experiments() for cell in resolver.cells(experiment) if known_row(cell.name)]
     runs = distinct_runs(found)
-    assert len(runs) == 2 * 199
+    assert len(runs) == 2 * WITH_CONTROLS
     assert sorted({run.config.seed for run in runs}) == [0, 1]
 
 
