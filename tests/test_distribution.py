@@ -93,7 +93,7 @@ def test_both_hold_the_experiments(built: Path) -> None:
     assert {"README.md", "LICENSE", "Makefile", "docs/start.md", "tests/test_distribution.py", *TOML} <= packed
 
 
-def test_a_folder_without_a_checkout_plans_shows_and_prepares(installed: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_checkout_plans_and_shows(installed: Path, tmp_path: Path) -> None:
     plan = run(installed, "-m", "fpl", "plan", "table4", cwd=tmp_path)
     assert "table4" in plan and str(ROOT) not in plan
     assert "69.71" in run(installed, "-m", "fpl", "tables", "table4", cwd=tmp_path)

@@ -1,7 +1,8 @@
-"""The command line as its user meets it: what it prints, its exit codes, and how fast it answers."""
+"""The command line as its user meets it: what it prints, and its exit codes."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from PIL import Image
 
 import fpl
+import fpl.__main__
 from fpl.cli import main as cli
 from fpl.files import write_atomic
 from fpl.sweep.places import Places
@@ -204,6 +206,8 @@ def test_module_and_script_answer() -> None:
     assert shown.returncode == 0
     for command in ("train", "eval", "predict", "results", "doctor", "data", "splits"):
         assert command in shown.stdout
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="fpl")
+    assert script.load() is fpl.__main__.main
 
 
 @pytest.mark.parametrize("name", [".", "/", "/dev/null", "file/a.csv"])
