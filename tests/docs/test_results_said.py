@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,14 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
-@pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def names() -> dict[str, Any]:
     text = (DOCS / "pandas.md").read_text()
     block = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert block
-    monkeypatch.chdir(ROOT)
     found: dict[str, Any] = {}
-    exec(block[1], found)
+    with contextlib.chdir(ROOT):
+        exec(block[1], found)
     return found
 
 
