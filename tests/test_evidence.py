@@ -113,7 +113,9 @@ def test_the_picture_of_the_readme_is_that_of_the_runs() -> None:
     assert (ROOT / "docs" / "method.png").read_bytes() == (RESULTS / "mini" / FOLDER / "method.png").read_bytes()
 
 
-def test_pages_of_searches_are_those_of_the_trials(results: Results) -> None:
+def test_pages_of_searches_are_those_of_the_trials() -> None:
+    results = load_results(RESULTS / "mini")
+    assert set(results.searches) == {"joint", "threshold"}
     for name in results.searches:
         folder = results.folder / "search" / name
         trials = pd.read_csv(folder / "trials.csv")
