@@ -20,7 +20,7 @@ def test_scripts_have_no_syntax_error_and_can_be_executed(name: str) -> None:
     subprocess.run(["bash", "-n", str(DEPLOY / name)], check=True)
     text = (DEPLOY / name).read_text()
     assert os.access(DEPLOY / name, os.X_OK) and text.startswith("#!/usr/bin/env bash\n")
-    assert "set -euo pipefail" in text and "RAY_AUTH_MODE" in text
+    assert "\nset -euo pipefail\n" in text
 
 
 def test_no_file_names_a_registry() -> None:
@@ -143,3 +143,4 @@ def test_submission_uploads_the_checkout_and_runs_the_command(stand_ins: Path) -
     assert after[:4] == ["python", "-m", "fpl", "reproduce"] and after[-1] == "table2"
     check_command(after)
     assert after[after.index("--seeds") + 1] == "3"
+    assert "RAY_AUTH_MODE=token" in (stand_ins / "calls" / "ray.env").read_text().splitlines()
