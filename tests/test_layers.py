@@ -29,6 +29,7 @@ ALLOWED = {
 }
 COMMON = {"errors", "files", "interrupt", "mirror", "names", "source", "storage", "text"}
 HEAVY = {"torch", "torchvision", "ray", "timm"}
+SLOW_TO_LOAD = HEAVY | {"optuna", "pandas"}
 # Everything else runs without Ray.
 RAY_FILES = {f"sweep/{name}.py" for name in ("cluster", "session", "search/searcher", "search/stopping")}
 LIGHT_LAYERS = ("config", "store", "report")
@@ -77,8 +78,8 @@ def test_ray_is_known_to_the_launchers_and_the_driver_alone() -> None:
 
 
 def loaded_by(*modules: str, call: str = "") -> list[str]:
-    """Which heavy libraries are loaded once all of these modules are: what one of them loads, all of them do."""
-    program = f"import sys, {', '.join(modules)}\n{call}\nprint(*sorted({HEAVY!r} & set(sys.modules)))"
+    """Which such libraries are loaded once all of these modules are: what one of them loads, all of them do."""
+    program = f"import sys, {', '.join(modules)}\n{call}\nprint(*sorted({SLOW_TO_LOAD!r} & set(sys.modules)))"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     return printed.split()
 
@@ -87,8 +88,15 @@ def test_a_run_does_without_ray() -> None:
     assert "ray" not in loaded_by("fpl.sweep.job", "fpl.sweep.cluster")
 
 
-def test_start_up_loads_no_heavy_library() -> None:
-    assert loaded_by("fpl", "fpl.cli.main", "fpl.config", "fpl.store", "fpl.report.results") == []
+def test_start_up_plans_and_the_names_of_methods_load_none() -> None:
+    start_up, data = ("fpl", "fpl.cli.main", "fpl.config"), ("fpl.data.spec", "fpl.data.splits")
+    plans = ("fpl.cli.plan", "fpl.sweep.plan.costs", "fpl.sweep.plan.speed", "fpl.sweep.search.budget")
+    modules = (*start_up, *data, *plans, "fpl.config.registry")
+    assert loaded_by(*modules, call="fpl.config.registry.all_options()") == []
+
+
+def test_what_reads_a_store_loads_pandas_alone() -> None:
+    assert loaded_by("fpl.store", "fpl.report.results", "fpl.sweep.plan.campaign_plan") == ["pandas"]
 
 
 # Networks and recipes that happen to be called as a method is: lines of code that are about these.
@@ -111,7 +119,3 @@ def test_nobody_but_a_method_knows_it_by_name() -> None:
         for number, line in enumerate(path.read_text().splitlines(), start=1):
             about_others = any(word in line for word in NAMESAKES)
             assert about_others or not pattern.search(line), f"{path}:{number}: {line.strip()}"
-
-
-def test_a_method_is_known_without_torch() -> None:
-    assert loaded_by("fpl.config.registry", call="fpl.config.registry.all_options()") == []

@@ -475,15 +475,6 @@ def test_command_calibrates_and_says_so(experiments: Path, places: Places) -> No
     assert "(measured on " in call(experiments, places, "one", "--gpus", "0")
 
 
-@pytest.mark.parametrize(
-    "module", ["fpl.cli.plan", "fpl.sweep.plan.campaign_plan", "fpl.sweep.plan.costs", "fpl.sweep.plan.speed"]
-)
-def test_neither_torch_nor_ray_is_loaded(module: str) -> None:
-    program = f"import sys, {module}; print(sorted({{'torch', 'ray', 'optuna'}} & set(sys.modules)))"
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "[]"
-
-
 def test_a_plan_is_made_without_torch_and_ray(experiments: Path, places: Places, campaign: Campaign) -> None:
     first = make_plan(campaign, places)
     first.count_costs()

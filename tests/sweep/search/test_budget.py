@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 
 import pytest
 
@@ -142,11 +140,3 @@ def test_admitted_trials_that_cost_what_is_expected_stay_within_the_budget(text:
         # And nothing that fits is refused: the dearest trial would not have fitted any more.
         rest = {"trials": 0.5, "device": max(costs) * devices, "wall": max(costs)}[budget.kind]
         assert begun == len(costs) or used + rest > budget.amount - 1e-6, (seed, used)
-
-
-def test_no_heavy_library_is_loaded() -> None:
-    program = (
-        "import sys, fpl.sweep.search.budget;print(sorted({'torch', 'ray', 'optuna', 'pandas'} & set(sys.modules)))"
-    )
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "[]"
