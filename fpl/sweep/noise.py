@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from fpl.config.identity import run_id
 from fpl.store.done import run_row
+from fpl.store.remote import refresh_run
 from fpl.store.schema import METRICS, NOISE
 from fpl.store.write import run_path, write_table
 from fpl.sweep.execution import Execution
@@ -42,7 +42,8 @@ def measure_noise(
     identity = run_id(config)
     whole = Account()
     for repeat in range(repeats):
-        apart = replace(places, out=places.out / "repeats" / str(repeat))
+        apart = places.below(f"repeats/{repeat}")
+        refresh_run(apart.out, identity)
         say(f"one run with the same seed, repetition {repeat + 1} of {repeats}: {identity}")
         account = carry_out([wanted], apart, execution, estimate=estimate, retry_failed=True, say=say)
         whole.before += account.before

@@ -37,6 +37,14 @@ class Places:
             weights_dir=self.weights_dir.resolve() if self.weights_dir else None,
         )
 
+    def below(self, name: str) -> Places:
+        """The same folders with a store of its own in a folder of `out`, on object storage as here."""
+        url = self.url
+        if url is not None:
+            address, mark, options = url.partition("?")
+            url = f"{address}/{name}{mark}{options}"
+        return replace(self, out=self.out / name, url=url)
+
     def attach(self) -> None:
         """Let this process know that `out` is a mirror, if it is one: folders reach it as a message."""
         if self.url is not None:

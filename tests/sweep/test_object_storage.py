@@ -11,12 +11,17 @@ import pytest
 import fpl
 from fpl import mirror
 from fpl.config.schema import RunConfig
+from fpl.files import write_atomic
 from fpl.store.remote import open_store
 from fpl.store.schema import SCHEMAS
+from fpl.sweep import noise
+from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, run_job
 from fpl.sweep.local import StoppedError
 from fpl.sweep.places import Places
+from fpl.sweep.plan.wanted import Wanted
 from fpl.sweep.prepare import pin
+from fpl.sweep.reproduce import Account
 from fpl.train.runtime import Verdict
 from fpl.train.trained import find_weights
 from tests.s3_server import ENVIRONMENT, Server, s3_server
@@ -82,8 +87,6 @@ def test_a_run_begun_on_one_machine_ends_on_another_with_the_same_bits(
 def test_a_job_that_another_machine_has_done_is_done_here(
     config: RunConfig, places: Places, server: Server, tmp_path: Path
 ) -> None:
-    from fpl.sweep.execution import Execution
-
     url = server.url("bucket/twice")
     pinned, *_ = pin(config, places)
     done = []
@@ -97,3 +100,28 @@ def test_a_job_that_another_machine_has_done_is_done_here(
     assert len(rows) == 1
     log = [path.read_text() for path in tmp_path.glob("*/logs/*.log")]
     assert len(log) == 2 and any("is done" in text for text in log)
+
+
+def test_repetitions_go_into_stores_of_their_own_there(
+    config: RunConfig, places: Places, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = on_machine(places, server.url("bucket/noisy"), tmp_path / "driver")
+
+    def carry_out(wanted: object, apart: Places, *_: object, **__: object) -> Account:
+        """As a worker of Ray, which knows no mirror but that of its job."""
+        mirror._MIRRORS.clear()
+        apart.attach()
+        write_atomic(apart.out / "runs" / "x.parquet", b"a row")
+        return Account()
+
+    monkeypatch.setattr(noise, "carry_out", carry_out)
+    wanted = Wanted("recipe", config, ["table.row.column"])
+    noise.measure_noise(wanted, 2, there, Execution(), estimate=lambda run: 1.0, say=lambda text: None)
+    written = [request.split()[1] for request in server.requests if request.startswith("PUT")]
+    assert written == [f"/bucket/noisy/repeats/{repeat}/runs/x.parquet" for repeat in range(2)]
+
+
+def test_a_store_below_another_is_below_it_there_too(places: Places) -> None:
+    plain = places.below("repeats/0")
+    assert (plain.out, plain.url) == (places.out / "repeats" / "0", None)
+    assert dataclasses.replace(places, url="gs://bucket/x").below("repeats/0").url == "gs://bucket/x/repeats/0"
