@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
 import zipfile
@@ -11,11 +12,13 @@ from typing import Any
 
 import torch
 
-from fpl.errors import FplError, shortage
+from fpl.errors import FplError, ShortageError, file_error, shortage
 from fpl.files import check_regular, move, remove, remove_left_overs, write_atomic
 from fpl.text import first_line
 
 KEEP = 2
+# Numbers of the system's errors that a damaged file can cause: places in it that it does not have, or a folder.
+_OF_CONTENT = (None, errno.EINVAL, errno.EOVERFLOW, errno.EISDIR)
 # Under this key a file lists its own parts.
 PARTS = "parts"
 
@@ -55,11 +58,21 @@ class CheckpointFolder:
 
     def steps(self) -> list[Path]:
         """Step files from oldest to newest."""
-        return sorted(self.folder.glob("step_*.pt"))
+        return self._files("step")
 
     def bests(self) -> list[Path]:
         """Files of the weights that were the best at a step, from oldest to newest; none when the run is done."""
-        return sorted(self.folder.glob("best_*.pt"))
+        return self._files("best")
+
+    def _files(self, kind: str) -> list[Path]:
+        try:
+            names = [path for path in self.folder.iterdir() if path.match(f"{kind}_*.pt")]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            # No list is not an empty one: with that the run would begin again.
+            raise file_error(error, self.folder) from error
+        return sorted(names)
 
     def latest(self, check: Callable[[dict[str, Any]], None] = lambda state: None) -> dict[str, Any] | None:
         """The newest checkpoint that can be trusted; others are named and passed over.
@@ -69,6 +82,7 @@ class CheckpointFolder:
 
         Raises:
             PartError: Parts are missing or wrong, and there is no older checkpoint to continue from.
+            ShortageError: The system does not let one be read.
         """
         paths, lacking = self.steps(), None
         while paths:
@@ -144,7 +158,8 @@ def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read a state that `save` wrote, checking every byte of it first, and that nothing has been taken out.
 
     Raises:
-        FplError: The file is missing, truncated or damaged; a `PartError` where parts are missing or are not whole.
+        FplError: The file is missing, truncated or damaged; a `PartError` where parts are missing or are not whole; a
+            `ShortageError` where the system does not let it be read: it may be as good as any.
     """
     check_regular(path)
     try:
@@ -158,7 +173,7 @@ def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
     except FileNotFoundError:
         raise FplError("no such checkpoint", where=str(path)) from None
     except Exception as error:  # a damaged file can raise anything: zip, zlib, pickle, unicode and runtime errors
-        if isinstance(error, MemoryError) and (lack := shortage(error, path)) is not None:
+        if (lack := _lack(error, path)) is not None:
             raise lack from error
         raise FplError(f"checkpoint cannot be read: {first_line(error)}", where=str(path)) from error
     if not isinstance(state, dict):
@@ -171,6 +186,16 @@ def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
     if problem:
         raise PartError(problem, where=str(path))
     return state
+
+
+def _lack(error: Exception, path: Path) -> ShortageError | None:
+    """What the system says when it does not let a file be read; None for what a damaged file raises."""
+    if not isinstance(error, OSError):
+        return shortage(error, path) if isinstance(error, MemoryError) else None
+    if error.errno in _OF_CONTENT:
+        return None
+    hint = "mend its permissions, or the disk; the same command then continues"
+    return shortage(error, path) or ShortageError(error.strerror or first_line(error), where=str(path), hint=hint)
 
 
 def inventory(state: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import subprocess
 import sys
 import textwrap
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 
-from fpl.errors import FplError
+from fpl.errors import FplError, ShortageError
 from fpl.train.checkpoint import CheckpointFolder, PartError, load, save
 
 
@@ -114,3 +117,39 @@ def test_lists_inside_lists_without_end(tmp_path: Path) -> None:
         sys.setrecursionlimit(limit)
     with pytest.raises(PartError, match=r"x\.pt: has a part of too many lists"):
         load(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE, errno.ETIMEDOUT])
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_the_system_does_not_let_be_read_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, what: str
+) -> None:
+    said: list[str] = []
+    folder = CheckpointFolder(tmp_path, said.append)
+    for step in (1, 2):
+        folder.save_step(step, {"step": step})
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched, pytest.raises(FplError) as raised:
+        patched.setattr("zipfile.ZipFile" if what == "file" else "pathlib.Path.iterdir", refuse)
+        folder.latest()
+    assert str(tmp_path) in raised.value.message and said == [] and len(folder.steps()) == 2
+    assert isinstance(raised.value, ShortageError) or what == "folder"
+
+
+@pytest.mark.parametrize("error", [OSError("not a gzipped file"), OSError(errno.EINVAL, "Invalid argument")], ids=str)
+def test_an_error_of_a_reader_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    folder = CheckpointFolder(tmp_path, lambda text: None)
+    folder.save_step(1, {"step": 1})
+    newest, whole = folder.save_step(2, {"step": 2}), zipfile.ZipFile
+
+    def read(path: Path) -> zipfile.ZipFile:
+        if path == newest:
+            raise error
+        return whole(path)
+
+    monkeypatch.setattr(zipfile, "ZipFile", read)
+    latest = folder.latest()
+    assert latest is not None and latest["step"] == 1
