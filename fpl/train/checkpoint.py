@@ -66,13 +66,14 @@ class CheckpointFolder:
 
     def _files(self, kind: str) -> list[Path]:
         try:
-            names = [path for path in self.folder.iterdir() if path.match(f"{kind}_*.pt")]
+            # A user's copies, such as `best_copy.pt`, are none of ours.
+            found = [path for path in self.folder.iterdir() if path.match(f"{kind}_*.pt") and number_of(path) >= 0]
         except FileNotFoundError:
             return []
         except OSError as error:
             # No list is not an empty one: with that the run would begin again.
             raise file_error(error, self.folder) from error
-        return sorted(names)
+        return sorted(found)
 
     def latest(self, check: Callable[[dict[str, Any]], None] = lambda state: None) -> dict[str, Any] | None:
         """The newest checkpoint that can be trusted; others are named and passed over.

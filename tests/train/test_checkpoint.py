@@ -36,6 +36,20 @@ def test_two_steps_are_kept(tmp_path: Path) -> None:
     assert latest is not None and latest["step"] == 30
 
 
+def test_copies_of_a_user_are_neither_taken_nor_removed(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    for step in (1, 2, 3):
+        save(folder.best(step), {"step": step})
+        folder.save_step(step, {"step": step})
+    copies = [tmp_path / name for name in ("best_copy.pt", "step_old.pt", "best_00000003_copy.pt")]
+    for copy in copies:
+        copy.write_bytes(b"a copy")
+    latest = folder.latest()
+    assert latest is not None and latest["step"] == 3 and folder.weights("best") == folder.best(3)
+    folder.finish()
+    assert load(tmp_path / "best.pt")["step"] == 3 and all(copy.is_file() for copy in copies)
+
+
 @pytest.mark.parametrize("damage", ["truncated", "empty", "bit", "text"])
 def test_damaged_checkpoint_falls_back_with_a_message(tmp_path: Path, damage: str) -> None:
     said: list[str] = []
