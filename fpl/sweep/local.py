@@ -121,6 +121,7 @@ def run_local(
     Raises:
         FplError: Data, split, weights, workers or FPL_LOSS do not allow the run, or its id is not the planned one.
         StoppedError: `on_report` told it to stop.
+        BusyError: Another process is training it.
     """
     prepared = prepare(config, places)
     if expected and prepared.run_id != expected:
@@ -234,20 +235,30 @@ def _train(
 
 @contextlib.contextmanager
 def _lock(folder: CheckpointFolder, workers: Workers, patience: float) -> Iterator[None]:
-    """Keep a second process off the same run. The lock ends with the process, however it ends."""
-    if workers.rank > 0:
+    """Keep a second process off the same run, on all ranks. The lock ends with the process, however it ends.
+
+    Raises:
+        BusyError: Another process has it; on every rank, for rank 0 goes its way then and would be waited for.
+    """
+    with contextlib.ExitStack() as held:
+        busy = _take_lock(held, folder, patience) if workers.rank == 0 else None
+        if (busy := workers.gather(busy)[0]) is not None:
+            raise busy
         yield
-        return
+
+
+def _take_lock(held: contextlib.ExitStack, folder: CheckpointFolder, patience: float) -> BusyError | None:
+    """Take it until `held` is closed; what is in the way, if another process has it."""
     try:
-        with locked(folder.folder / ".lock", patience), lease(folder.folder, folder.folder.name, folder.say):
-            folder.sweep()
-            yield
+        held.enter_context(locked(folder.folder / ".lock", patience))
+        held.enter_context(lease(folder.folder, folder.folder.name, folder.say))
     except filelock.Timeout:
-        raise BusyError(
-            "another process is training this run", where=str(folder.folder), hint="wait for it, or give another --out"
-        ) from None
+        hint = "wait for it, or give another --out"
+        return BusyError("another process is training this run", where=str(folder.folder), hint=hint)
     except TakenError as error:
-        raise BusyError(error.what, where=error.where, hint=error.hint) from None
+        return BusyError(error.what, where=error.where, hint=error.hint)
+    folder.sweep()
+    return None
 
 
 def _headline(prepared: Prepared, workers: Workers, device: torch.device) -> str:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import filelock
 import pytest
 import torch
 
@@ -12,6 +18,8 @@ from fpl.losses.kernels import Found
 from fpl.sweep import local
 from fpl.sweep.device import check_loss
 from fpl.sweep.places import Places
+from fpl.train.checkpoint import CheckpointFolder
+from fpl.train.runtime import Workers
 
 
 @pytest.mark.parametrize(
@@ -48,3 +56,27 @@ def test_a_run_finds_it_out_before_it_trains(
     with pytest.raises(FplError, match="FPL_LOSS is 'foo'"):
         local.run_local(config, places, device="cpu")
     assert not places.out.exists()
+
+
+def test_every_worker_is_told_that_another_process_has_the_run(tmp_path: Path) -> None:
+    """Rank 0 alone takes the lock: without a word the others would wait for it until their patience ends."""
+    folder, said = CheckpointFolder(tmp_path / "run"), list[Any]([None, None])
+    both = threading.Barrier(2, timeout=60)
+
+    class Peers(Workers):
+        def gather(self, value: Any) -> list[Any]:
+            said[self.rank] = value
+            both.wait()
+            return list(said)
+
+    def begin(rank: int) -> str:
+        try:
+            with local._lock(folder, Peers(rank, 2), 0.0):
+                return "begins"
+        except local.BusyError as error:
+            return error.what
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(begin, range(2))) == ["begins", "begins"]
+        with filelock.FileLock(folder.folder / ".lock"):
+            assert list(pool.map(begin, range(2))) == ["another process is training this run"] * 2
