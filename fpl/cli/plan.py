@@ -64,7 +64,10 @@ def plan(
     from fpl.sweep.plan.memory import parse_memory
 
     scale = scale_file(asked.experiments, asked.scale)
-    has = known_capacity(address, cores, gpus, parse_memory(gpu_memory) if gpu_memory else None, gpu_name)
+    if search is not None and local:
+        raise FplError("a search needs Ray", where="--search with --local", hint="leave out --local")
+    execution = launch.over(scale, local=local, address=address)
+    has = known_capacity(execution, cores, gpus, parse_memory(gpu_memory) if gpu_memory else None, gpu_name)
     if has is None:
         if cores is not None or gpus is not None or gpu_memory or gpu_name:
             where, hint = "--cores, --gpus, --gpu-memory, --gpu-name", "leave them out, or --address and RAY_ADDRESS"
@@ -73,7 +76,7 @@ def plan(
 
         with ray_session(address) as cluster:
             has = cluster.capacity()
-    machine = Machine(folders, out or Path("runs") / scale.name, launch.over(scale, local=local), has, calibrate)
+    machine = Machine(folders, out or Path("runs") / scale.name, execution, has, calibrate)
     if search is not None:
         if asked.cells or asked.rows != "paper":
             raise FplError("a search names its cells itself", where="--search", hint="leave out tables and --rows")

@@ -99,7 +99,7 @@ def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
     from fpl.sweep.plan.campaign_plan import make_plan
     from fpl.sweep.plan.capacity import known_capacity
 
-    plan = make_plan(campaign, places, known_capacity(execution.address), execution, say)
+    plan = make_plan(campaign, places, known_capacity(execution), execution, say)
     if plan.blocked:
         listed = [f"{count} runs: {reason}" for reason, count in plan.obstacles.items()]
         raise FplError(

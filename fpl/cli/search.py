@@ -90,7 +90,7 @@ def _plan(studies: list[Study], places: Places, execution: Execution, budget: st
     from fpl.sweep.plan.search_plan import plan_search
     from fpl.sweep.search.budget import parse_budget
 
-    has, allowed = known_capacity(execution.address), parse_budget(budget) if budget else None
+    has, allowed = known_capacity(execution), parse_budget(budget) if budget else None
     plan = plan_search(studies, places, has, execution, allowed, say)
     print_search_plan(plan, places.out)
     if plan.blocked:

@@ -76,7 +76,8 @@ class Execution(LoopOptions):
         """The scale's `[launch]`, with the changes that are not None.
 
         Raises:
-            FplError: A key that is none of `Execution`'s, or workers where runs have one process.
+            FplError: A key that is none of `Execution`'s, workers where runs have one process, or what is Ray's without
+                Ray.
         """
         wanted = {key: value for key, value in launch.items() if key != "gang"}
         if unknown := set(wanted) - set(cls.__dataclass_fields__):
@@ -86,6 +87,8 @@ class Execution(LoopOptions):
             what = f"[launch] threads = {threads!r} is no whole number between 1 and {MOST_THREADS}"
             raise FplError(what, where="scale file")
         given = {key: value for key, value in changes.items() if value is not None}
+        if given.get("local"):
+            _check_local(given)
         values = {**wanted, **given}
         if (local := values.get("local")) or values.get("launcher", cls.launcher) == "inline":
             if given.get("workers", 1) > 1:
@@ -148,6 +151,19 @@ class Execution(LoopOptions):
         """For messages: `2 workers with 1 CPU and 0 GPUs each`."""
         shares = f"{count_words(self.cpus_per_worker, 'CPU')} and {count_words(self.gpus_per_worker, 'GPU')}"
         return f"1 worker with {shares}" if self.workers == 1 else f"{self.workers} workers with {shares} each"
+
+
+def _check_local(given: Mapping[str, Any]) -> None:
+    """Refuse beside `--local` what it would not heed."""
+    rays = {
+        "address": given.get("address"),
+        "launcher": given.get("launcher") if given.get("launcher") != "inline" else None,
+        "concurrency": given.get("concurrency") if given.get("concurrency") != 1 else None,
+    }
+    for name, value in rays.items():
+        if value is not None:
+            what = "runs without Ray, one after the other in this process"
+            raise FplError(what, where=f"--local with --{name} {value}", hint="leave out one of them")
 
 
 def count_words(number: float, word: str) -> str:

@@ -232,3 +232,12 @@ def test_workers_where_runs_have_one_process_are_refused() -> None:
     # What the scale has for its own launcher is no wish.
     assert Execution.of_scale({"launcher": "train", "workers": 8}, launcher="inline").workers == 1
     assert Execution.of_scale({"launcher": "train", "workers": 8, "cpus_per_worker": 0}, local=True).workers == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("address", "auto"), ("launcher", "gang"), ("concurrency", 2)])
+def test_what_is_rays_is_refused_without_ray(name: str, value: object) -> None:
+    with pytest.raises(FplError, match=f"--local with --{name} {value}: runs without Ray"):
+        Execution.of_scale({}, local=True, **{name: value})
+    # What the scale says is no wish, and what comes to the same is none either.
+    assert Execution.of_scale({"launcher": "gang", "concurrency": 2}, local=True).local
+    assert Execution.of_scale({}, local=True, launcher="inline", concurrency=1).local

@@ -91,14 +91,15 @@ def capacity(
 
 
 def known_capacity(
-    address: str | None,
+    execution: Execution,
     cores: int | None = None,
     gpus: int | None = None,
     gpu_memory: float | None = None,
     gpu_name: str | None = None,
 ) -> Capacity | None:
     """What there is for runs: this machine; None where a Ray cluster is joined, which says what it holds when it is."""
-    return None if address or os.environ.get("RAY_ADDRESS") else capacity(cores, gpus, gpu_memory, gpu_name)
+    joined = not execution.local and (execution.address or os.environ.get("RAY_ADDRESS"))
+    return None if joined else capacity(cores, gpus, gpu_memory, gpu_name)
 
 
 # Instructions that change how sums of floats are rounded, as the kernel lists them.

@@ -22,7 +22,7 @@ from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan import needs
 from fpl.sweep.plan.campaign_plan import LAUNCHER_START, RAY_START, RUN_START, Plan, make_plan, misfits
-from fpl.sweep.plan.capacity import Capacity, capacity, instruction_sets, makespan
+from fpl.sweep.plan.capacity import Capacity, capacity, instruction_sets, known_capacity, makespan
 from fpl.sweep.plan.costs import COSTS, Costs
 from fpl.sweep.plan.memory import needed
 from fpl.sweep.plan.needs import Needs
@@ -354,6 +354,12 @@ def test_gpus_are_those_that_the_driver_names_and_this_process_may_use(
     # A tool without a driver.
     tool.write_text("#!/bin/sh\necho 'no devices were found'\nexit 9\n")
     assert capacity().gpus == 0
+
+
+def test_without_ray_it_is_this_machine_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert known_capacity(Execution(), 2, 0) is None
+    assert known_capacity(Execution(local=True), 2, 0) == capacity(2, 0)
 
 
 def test_makespan() -> None:

@@ -375,6 +375,7 @@ def test_command_calibrates(experiments: Path, places: Places) -> None:
         (["--search", "small", "--budget", "5x"], "'5x' is no budget"),
         (["--search", "small", "wide"], "a search names its cells itself"),
         (["--search", "small", "--objective", "speed"], "search.objectives: 0: Input should be 'miou' or 'cost'"),
+        (["--search", "small", "--local"], "--search with --local: a search needs Ray"),
         (["--budget", "3h"], "belong to a search"),
         (["--stop", "none"], "belong to a search"),
     ],
