@@ -148,7 +148,7 @@ class Launch:
         """
         from fpl.sweep.execution import Execution
 
-        return Execution.of_scale(scale.launch, local=local or None, **asdict(self), **changes)
+        return Execution.of_scale(scale.launch, str(scale.path), local=local or None, **asdict(self), **changes)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
-from fpl.config.defaults import MOST_THREADS
+from fpl.config.launch import Launcher, check_launch
 from fpl.errors import FplError
 from fpl.train.options import LoopOptions
-
-Launcher = Literal["inline", "gang", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,20 +70,20 @@ class Execution(LoopOptions):
             )
 
     @classmethod
-    def of_scale(cls, launch: Mapping[str, Any], **changes: Any) -> Execution:
+    def of_scale(cls, launch: Mapping[str, Any], where: str = "scale file", **changes: Any) -> Execution:
         """The scale's `[launch]`, with the changes that are not None.
 
+        Args:
+            launch: The table.
+            where: The scale's file, for messages.
+            changes: What is put over it.
+
         Raises:
-            FplError: A key that is none of `Execution`'s, workers where runs have one process, or what is Ray's without
-                Ray.
+            FplError: A key or a value that `[launch]` may not have, workers where runs have one process, or what is
+                Ray's without Ray.
         """
+        check_launch(launch, where)
         wanted = {key: value for key, value in launch.items() if key != "gang"}
-        if unknown := set(wanted) - set(cls.__dataclass_fields__):
-            known = ", ".join(["gang", *cls.__dataclass_fields__])
-            raise FplError(f"[launch] has no key {sorted(unknown)[0]}", where="scale file", hint=f"known: {known}")
-        if (threads := wanted.get("threads", 1)) not in range(1, MOST_THREADS + 1):
-            what = f"[launch] threads = {threads!r} is no whole number between 1 and {MOST_THREADS}"
-            raise FplError(what, where="scale file")
         given = {key: value for key, value in changes.items() if value is not None}
         if given.get("local"):
             _check_local(given)
@@ -114,6 +112,11 @@ class Execution(LoopOptions):
     def on_gpu(self) -> bool:
         """Whether a run uses GPUs."""
         return self.gpus_per_worker > 0
+
+    @property
+    def devices(self) -> float:
+        """GPUs, or else CPUs, whose hours a run uses up; a worker that holds nothing is at work on a core as well."""
+        return self.workers * (self.gpus_per_worker or self.cpus_per_worker or 1.0)
 
     @property
     def gpu_share(self) -> float:

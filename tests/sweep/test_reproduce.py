@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -223,6 +224,42 @@ def test_unknown_launch_key_is_refused() -> None:
     assert Execution.of_scale({"diagnose_every": 10}, diagnose_every=0).diagnose_every == 0
 
 
+@pytest.mark.parametrize(
+    ("launch", "hint"),
+    [
+        ({"launcher": "foo"}, "'inline', 'gang' or 'train'"),
+        ({"checkpoint_every": 0}, "greater than or equal to 1"),
+        ({"checkpoint_every": "x"}, "a valid integer"),
+        ({"gang_workers": "x"}, "a valid integer"),
+        ({"max_failures": -1}, "greater than or equal to 0"),
+        ({"workers": "two"}, "a valid integer"),
+        ({"threads": True}, "a valid integer"),
+        ({"gpus_per_worker": float("nan")}, "a finite number"),
+        ({"gang": "table1"}, "a valid list"),
+    ],
+    ids=str,
+)
+def test_what_a_scale_may_not_say(launch: dict[str, object], hint: str) -> None:
+    ((key, value),) = launch.items()
+    with pytest.raises(FplError) as raised:
+        Execution.of_scale(launch, "scale/x.toml")
+    assert raised.value.message.startswith(f"scale/x.toml: [launch] {key} = {value!r} is not allowed\n  -> ")
+    assert hint in raised.value.hint
+
+
+def test_the_keys_of_launch_are_those_of_an_execution() -> None:
+    own = {field.name for field in fields(Execution)} - {"left_out"}
+    with pytest.raises(FplError) as raised:
+        Execution.of_scale({"left_out": []})
+    assert set(raised.value.hint.removeprefix("known: ").split(", ")) == own | {"gang"}
+
+
+def test_hours_are_of_what_a_run_keeps_busy() -> None:
+    assert Execution(cpus_per_worker=2).devices == 2
+    assert Execution(launcher="gang", workers=3, gpus_per_worker=1, cpus_per_worker=4).devices == 3
+    assert Execution(launcher="gang", workers=2, cpus_per_worker=0).devices == 2
+
+
 def test_workers_where_runs_have_one_process_are_refused() -> None:
     with pytest.raises(FplError, match="--workers: 3 workers per run"):
         Execution.of_scale({}, workers=3)
@@ -235,7 +272,7 @@ def test_workers_where_runs_have_one_process_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("address", "auto"), ("launcher", "gang"), ("concurrency", 2)])
-def test_what_is_rays_is_refused_without_ray(name: str, value: object) -> None:
+def test_what_is_rays_is_refused_without_ray(name: str, value: Any) -> None:
     with pytest.raises(FplError, match=f"--local with --{name} {value}: runs without Ray"):
         Execution.of_scale({}, local=True, **{name: value})
     # What the scale says is no wish, and what comes to the same is none either.

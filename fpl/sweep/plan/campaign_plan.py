@@ -124,11 +124,11 @@ class Plan:
         gpu = cpu = 0.0
         for run in runs:
             layout = self.layout(run)
-            hours = self.seconds(run) * layout.workers / 3600
+            hours = self.seconds(run) * layout.devices / 3600
             if layout.on_gpu:
-                gpu += hours * layout.gpus_per_worker
+                gpu += hours
             else:
-                cpu += hours * (layout.cpus_per_worker or 1.0)
+                cpu += hours
         return gpu, cpu
 
     def wall_seconds(self) -> float | None:
@@ -205,7 +205,7 @@ def make_plan(
     Raises:
         FplError: A damaged store or calibration.
     """
-    execution = execution or Execution.of_scale(campaign.scale.launch)
+    execution = execution or Execution.of_scale(campaign.scale.launch, str(campaign.scale.path))
     wanted = distinct_runs(campaign.all_cells, campaign.scale.launch, campaign.pictured)
     plan = Plan(campaign, wanted, capacity, execution, *cost_models(places, capacity, execution, say))
     done, failed = recorded(places)

@@ -191,8 +191,7 @@ def _plan_study(
     answered = [point for point in points if _recipes(study, point) <= done]
     start = RUN_START[execution.launcher]
     seconds = (model.run_seconds(study.config({}), execution.workers) + start) * study.runs_per_trial
-    devices = execution.workers * (execution.gpus_per_worker if execution.on_gpu else execution.cpus_per_worker)
-    hours = seconds * devices / 3600
+    hours = seconds * execution.devices / 3600
     wall = (read_study(places.out, study.identity) or {}).get("wall_seconds") or 0.0
     spent = Spent.of(recorded_rows, wall / 3600)
     # What a trial that was cut off has done is in its checkpoints.
@@ -217,7 +216,7 @@ def _plan_study(
         trial_hours=hours,
         to_begin=to_begin,
         to_continue=len(rests),
-        hours=None if to_begin is None else sum(jobs) * devices / 3600,
+        hours=None if to_begin is None else sum(jobs) * execution.devices / 3600,
         jobs=tuple(jobs),
     )
 

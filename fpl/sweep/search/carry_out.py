@@ -122,13 +122,12 @@ class StudyDriver:
         self.plan, self.study, self.places, self.execution = plan, plan.study, places, execution
         self.cluster, self.say = cluster, say
         before = read_study(places.out, self.study.identity)
-        each = execution.gpus_per_worker or execution.cpus_per_worker
         self.book = Book(
             self.study,
             places.out,
             plan.budget,
             self.make_jobs,
-            devices=each * execution.workers,
+            devices=execution.devices,
             trial_hours=plan.trial_hours,
             wall_before=float(before["wall_seconds"]) / 3600 if before else 0.0,
             retry_failed=retry_failed,
