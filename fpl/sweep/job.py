@@ -6,7 +6,7 @@ Every launcher, with Ray or without, ends in `run_job`: the same training, the s
 from __future__ import annotations
 
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO
 
@@ -41,7 +41,7 @@ class Job:
         config: The configuration with its pins, as nested tables.
         places: Folders, the same for every node.
         execution: How it is carried out.
-        device: `auto`, `cpu` or `cuda`.
+        device: `auto`, `cpu` or `cuda`; with `auto`, a run to which no GPU was given is trained on the CPU.
     """
 
     run_id: str
@@ -112,6 +112,8 @@ def run_job(job: Job, on_report: Report | None = None) -> JobResult:
         Exception: Any other failure, again, where workers share the run: they may be waiting for this one, and only
             the end of the worker group frees them.
     """
+    if job.device == "auto" and not job.execution.on_gpu:
+        job = replace(job, device="cpu")  # the GPUs of this machine were given to nobody
     try:
         job.places.attach()
         job.log.parent.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,7 @@ from fpl.store.write import failure_path, run_path, write_table
 from fpl.sweep.execution import Execution
 from fpl.sweep.inputs import make_inputs
 from fpl.sweep.job import Job, JobResult, run_job
+from fpl.sweep.local import StoppedError
 from fpl.sweep.noise import measure_noise
 from fpl.sweep.places import Places
 from fpl.sweep.plan.wanted import Wanted
@@ -124,6 +125,21 @@ def test_a_worker_that_sees_other_data_refuses(config: RunConfig, places: Places
     result = run_job(job)
     assert result.status == "failed" and "planned as" in result.reason
     assert not run_path(places.out, run_id(pinned)).exists()
+
+
+@pytest.mark.parametrize(("gpus", "device"), [(0, "cpu"), (1, "auto")])
+def test_a_run_to_which_no_gpu_was_given_takes_none(
+    config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch, gpus: int, device: str
+) -> None:
+    taken: list[str] = []
+
+    def run_local(*_: object, device: str, **__: object) -> None:
+        taken.append(device)
+        raise StoppedError("enough is known")
+
+    monkeypatch.setattr("fpl.sweep.job.run_local", run_local)
+    assert run_job(Job.pinned(config, places, Execution(gpus_per_worker=gpus))).status == "stopped"
+    assert taken == [device]
 
 
 def test_noise_of_a_deterministic_machine_is_zero(config: RunConfig, places: Places) -> None:

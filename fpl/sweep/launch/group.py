@@ -151,8 +151,6 @@ def _wait_for_order(mailbox: Any, group: int) -> bytes | str:
 def _on_own_device(job: Job, gpus: float) -> Job:
     if gpus and job.device in ("auto", "cuda"):
         return dataclasses.replace(job, device=str(ray.train.torch.get_device()))
-    if not gpus and job.device == "auto":
-        return dataclasses.replace(job, device="cpu")  # the GPUs of this machine were given to nobody
     return job
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import queue
 import threading
 
@@ -20,8 +19,6 @@ class InlineTrial(JobTrial):
 
     def begin(self, job: Job) -> None:
         """Start the thread."""
-        if job.device == "auto" and not self.execution.gpus_per_worker:
-            job = dataclasses.replace(job, device="cpu")  # the GPUs of this machine were given to nobody
         self._events: queue.Queue[Event | BaseException] = queue.Queue()
         self._verdicts: queue.Queue[Verdict] = queue.Queue()
         self._thread = threading.Thread(target=self._carry_out, args=(job,), name=job.run_id, daemon=True)
