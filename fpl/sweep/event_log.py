@@ -47,16 +47,19 @@ def event_log(folder: Path, wanted: bool) -> Iterator[OnMetrics]:
         yield lambda step, metrics: None
         return
     make = summary_writer()
-    with contextlib.ExitStack() as opened:
-        writers: list[SummaryWriter] = []
+    try:
+        with contextlib.ExitStack() as opened:
+            writers: list[SummaryWriter] = []
 
-        def log(step: int, metrics: dict[str, float]) -> None:
-            if not writers:
-                # Steps that a killed process logged and that are now taken again would be shown twice.
-                writers.append(opened.enter_context(make(folder, purge_step=step + 1)))
-            for name, value in metrics.items():
-                writers[0].add_scalar(name, value, step)
+            def log(step: int, metrics: dict[str, float]) -> None:
+                if not writers:
+                    # Steps that a killed process logged and that are now taken again would be shown twice.
+                    writers.append(opened.enter_context(make(folder, purge_step=step + 1)))
+                for name, value in metrics.items():
+                    writers[0].add_scalar(name, value, step)
 
-        yield log
-    for path in visible(folder, "*"):
-        keep(path)
+            yield log
+    finally:
+        # Of a run that failed they say most.
+        for path in visible(folder, "*"):
+            keep(path)

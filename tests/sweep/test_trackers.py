@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ray import tune
@@ -11,6 +15,7 @@ from fpl.cli.option_groups import RunLaunch
 from fpl.cli.options import EXPERIMENTS
 from fpl.config.campaign import scale_file
 from fpl.errors import FplError, ShortageError
+from fpl.sweep import event_log
 from fpl.sweep.launch.callbacks import make_callbacks
 
 
@@ -46,3 +51,23 @@ def test_without_tensorboard_nothing_begins(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ShortageError, match="TensorBoard is not installed"):
         RunLaunch(tensorboard=True).over(scale_file(EXPERIMENTS, "mini"))
     assert not RunLaunch().over(scale_file(EXPERIMENTS, "mini")).tensorboard
+
+
+@contextlib.contextmanager
+def written(folder: Path, purge_step: int) -> Iterator[SimpleNamespace]:
+    """Stands for TensorBoard's writer."""
+    folder.mkdir()
+    try:
+        yield SimpleNamespace(add_scalar=lambda *_: None)
+    finally:
+        (folder / "events").write_bytes(b"all of them")
+
+
+def test_files_of_a_run_that_failed_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bytes] = []
+    monkeypatch.setattr(event_log, "summary_writer", lambda: written)
+    monkeypatch.setattr(event_log, "keep", lambda path: kept.append(path.read_bytes()))
+    with pytest.raises(ValueError, match="diverged"), event_log.event_log(tmp_path / "run", True) as log:
+        log(1, {"loss": 1.0})
+        raise ValueError("diverged")
+    assert kept == [b"all of them"]
