@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fpl.cli.option_groups import Asked
     from fpl.report.folder import Written
     from fpl.report.tables.shown import Shown
+    from fpl.store.read import Results
     from fpl.sweep.reproduce import Account
 
 
@@ -41,9 +42,9 @@ def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> Non
     from fpl.store.read import Results
     from fpl.store.remote import open_store
 
-    _write_environment(account, out)
     compact_store(out)
     store = Results(out)
+    _write_environment(account, store)
     if asked.overrides:
         print(f"with {' '.join(asked.overrides)} in the cells asked for:")
     shown = asked.shown(store, part=True)
@@ -60,18 +61,17 @@ def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> Non
         print(_publish(asked, account, out, publish))
 
 
-def _write_environment(account: Account, out: Path) -> None:
+def _write_environment(account: Account, store: Results) -> None:
     """On what and with what the store's runs were made last."""
-    place = out / "ENVIRONMENT"
+    place = store.folder / "ENVIRONMENT"
     if account.results or not place.exists():
-        import torch
-
         from fpl.files import write_atomic
         from fpl.sweep.environment import environment
 
         command = " ".join(["fpl", *sys.argv[1:]])
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        write_atomic(place, environment(command, account.seconds, len(account.results), device).encode())
+        made = store.runs[store.runs["run_id"].isin(list(account.results or account.before))]
+        devices, cuda = (sorted(set(made[name].dropna())) for name in ("device", "cuda"))
+        write_atomic(place, environment(command, account.seconds, len(account.results), devices, cuda).encode())
 
 
 def _publish(asked: Asked, account: Account, out: Path, publish: Path) -> str:

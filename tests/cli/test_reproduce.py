@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -15,6 +16,7 @@ from fpl.errors import FplError
 from fpl.store.read import Results
 from fpl.store.write import write_table
 from fpl.sweep.places import Places
+from fpl.sweep.plan.capacity import processor_name
 from tests.conftest import RUN
 
 TABLE = """
@@ -105,6 +107,17 @@ def test_trains_prints_and_shows_in_its_own_folder(run, folder: Path) -> None:  
     # Nothing was done: nothing is written.
     assert content(own) == before
     assert not (folder / "results").exists()
+
+
+def test_a_gpu_on_which_nothing_ran_is_not_named(  # type: ignore[no-untyped-def]
+    run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("small.cps").exit_code == 0
+    place = folder / "runs" / "little" / "ENVIRONMENT"
+    place.unlink()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert run("small.cps").exit_code == 0
+    assert f"machine: {processor_name()}, " in place.read_text()
 
 
 def test_publishing_leaves_what_is_equal(run, folder: Path) -> None:  # type: ignore[no-untyped-def]

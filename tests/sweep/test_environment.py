@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from fpl.sweep.environment import environment
+from fpl.sweep.plan.capacity import processor_name
 
 
 @pytest.mark.parametrize(
@@ -17,5 +17,11 @@ from fpl.sweep.environment import environment
     ],
 )
 def test_of_absolute_paths_the_last_name_is_kept(typed: str, kept: str) -> None:
-    line = environment(typed, 1.0, 1, torch.device("cpu")).splitlines()[0]
+    line = environment(typed, 1.0, 1).splitlines()[0]
     assert line == f"command: fpl reproduce {kept}"
+
+
+def test_the_machine_is_what_the_runs_were_on() -> None:
+    assert f"machine: {processor_name()}, " in (here := environment("fpl", 1.0, 1)) and "\ncuda: " not in here
+    there = environment("fpl", 1.0, 1, ["NVIDIA A100", "NVIDIA H100"], ["12.8"])
+    assert "machine: NVIDIA A100, NVIDIA H100, " in there and "\ncuda: 12.8\n" in there
