@@ -44,7 +44,9 @@ def reproduce(
         typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never."),
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
-    repeats: Annotated[int, typer.Option(min=2, help="Of `noise`: repetitions of the one run.")] = REPEATS,
+    repeats: Annotated[
+        int | None, typer.Option(min=2, help="Of `noise`: repetitions of the one run.", show_default=str(REPEATS))
+    ] = None,
 ) -> None:
     """Train what the tables lack and print them beside the paper; the same command continues after a kill."""
     from fpl.store.remote import check_writable
@@ -53,16 +55,15 @@ def reproduce(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     noise = NOISE in asked.cells
-    if noise and len(asked.cells) > 1:
-        raise FplError("noise goes alone: the scale says which run is repeated", where=" ".join(asked.cells))
-    if publish is not None and asked.overrides:
-        raise FplError(
-            "what is published are the tables as they stand in experiments/",
-            where=f"--publish with {' '.join(asked.overrides)}",
-            hint="leave out the overrides, or --publish: tables and page are in the store's own folder",
-        )
+    _check_asked(asked, noise, publish)
     check_writable(publish)
     campaign = asked.campaign([] if noise else asked.cells)
+    # Of the whole campaign with the suite's own rows, the noise floor is a part.
+    floor = asked.whole and bool(campaign.scale.shown.get(NOISE))
+    if repeats is not None and not (noise or floor):
+        what = "nothing is repeated: that is `noise`, and all tables with --rows all where the scale names a run"
+        raise FplError(what, where=f"--repeats {repeats}", hint="leave it out, or fpl reproduce noise")
+    times = repeats or REPEATS
     if noise:
         campaign = asked.campaign([_noise_cell(campaign)], seeds=1)
     out = out or Path("runs") / campaign.scale_name
@@ -76,18 +77,37 @@ def reproduce(
         say(f"the runs while they train: tensorboard --logdir {places.events}")
     with interruptible("nothing is lost: the same command continues"):
         if noise:
-            account = _noise(plan, places, execution, repeats)
+            account = _noise(plan, places, execution, times)
         else:
             account = _carry_out(plan, places, execution, retry_failed, asked)
-            # Of the whole campaign with the suite's own rows, the noise floor is a part.
-            if asked.whole and campaign.scale.shown.get(NOISE):
+            if floor:
                 one = _plan(asked.campaign([_noise_cell(campaign)], seeds=1), places, execution)
-                account.add(_noise(one, places, execution, repeats))
+                account.add(_noise(one, places, execution, times))
         code = _say_what_failed(account, out)
         if not noise:
             show(asked, account, places.out, publish)
     if code:
         raise typer.Exit(code)
+
+
+def _check_asked(asked: Asked, noise: bool, publish: Path | None) -> None:
+    """Refuse what does not go together, before anything is read."""
+    if noise and len(asked.cells) > 1:
+        raise FplError("noise goes alone: the scale says which run is repeated", where=" ".join(asked.cells))
+    if noise and asked.seeds is not None:
+        what = "noise repeats one run with one seed"
+        raise FplError(what, where=f"--seeds {asked.seeds}", hint="leave it out; --repeats says how often")
+    if noise and publish is not None:
+        hint = "leave it out: the next fpl reproduce --publish takes the repetitions along"
+        raise FplError(
+            "repetitions are published with the runs of their store", where=f"--publish {publish}", hint=hint
+        )
+    if publish is not None and asked.overrides:
+        raise FplError(
+            "what is published are the tables as they stand in experiments/",
+            where=f"--publish with {' '.join(asked.overrides)}",
+            hint="leave out the overrides, or --publish: tables and page are in the store's own folder",
+        )
 
 
 def _plan(campaign: Campaign, places: Places, execution: Execution) -> Plan:
@@ -161,7 +181,8 @@ def _say_what_failed(account: Account, out: Path) -> int:
     for result in account.unfinished:
         print(f"not finished: {result.run_id}: {result.reason or 'stopped'}", file=sys.stderr)
     for result in account.failed:
-        print(f"failed: {result.run_id}: {result.reason} (log: {out / 'logs' / result.run_id}.log)", file=sys.stderr)
+        log = result.log or out / "logs" / f"{result.run_id}.log"
+        print(f"failed: {result.run_id}: {result.reason} (log: {log})", file=sys.stderr)
     if account.failed_before:
         print(
             f"{len(account.failed_before)} runs failed in an earlier call and were not tried again; --retry-failed "

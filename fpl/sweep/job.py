@@ -84,12 +84,14 @@ class JobResult:
             process has it.
         reason: Why it failed or was left to another process; empty otherwise.
         metrics: Metrics of the finished run (mIoU in percent) and `train_seconds`.
+        log: Where its log is, unless it is among those of the store.
     """
 
     run_id: str
     status: Status
     reason: str = ""
     metrics: dict[str, float] | None = None
+    log: str = ""
 
     def plain(self) -> dict[str, Any]:
         """As a mapping of plain values."""

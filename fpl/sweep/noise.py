@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fpl.config.identity import run_id
@@ -47,7 +48,10 @@ def measure_noise(
         say(f"one run with the same seed, repetition {repeat + 1} of {repeats}: {identity}")
         account = carry_out([wanted], apart, execution, estimate=estimate, retry_failed=True, say=say)
         whole.before += account.before
-        whole.results |= {f"{key} ({repeat})": result for key, result in account.results.items()}
+        logs = {key: str(apart.out / "logs" / f"{key}.log") for key in account.results}
+        whole.results |= {
+            f"{key} ({repeat})": replace(result, log=logs[key]) for key, result in account.results.items()
+        }
         whole.seconds += account.seconds
         if account.done:
             row = _row(run_row(run_path(apart.out, identity)), wanted, repeat)

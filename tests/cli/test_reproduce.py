@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -196,12 +197,25 @@ def test_noise_repeats_the_run_of_the_scale(run, folder: Path) -> None:  # type:
     assert list(noise["repeat"]) == [0, 1] and set(noise["cell"]) == {"small.fpl.quarter"}
 
 
+def test_the_log_of_a_repetition_is_its_own(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    failed = run("noise", "optim.lr=1e30", "--repeats", "2")
+    logs = re.findall(r"^failed: .* \(log: (.*)\)$", failed.output, re.MULTILINE)
+    assert failed.exit_code == 1 and [Path(log).parts[-4:-1] for log in logs] == [
+        ("repeats", "0", "logs"),
+        ("repeats", "1", "logs"),
+    ]
+    assert all("Traceback" in Path(log).read_text() for log in logs)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["seed=3"], "--seeds"),
         (["nothing"], "no table"),
         (["noise", "small"], "noise goes alone"),
+        (["noise", "--seeds", "2"], "--seeds 2: noise repeats one run with one seed"),
+        (["noise", "--publish", "results/little"], "--publish results/little: repetitions are published with"),
+        (["small", "--repeats", "2"], "--repeats 2: nothing is repeated"),
         (["loss.threshold=0.8", "--publish", "results/little"], "as they stand in experiments/"),
         (["--workers", "3"], "3 workers per run"),
         (["--data-root", "elsewhere", "data.dataset=camvid", "data.num_classes=11"], "cannot start"),
