@@ -70,6 +70,20 @@ def calibrate_runs(machine: Machine, timed: Sequence[tuple[RunConfig, float]]) -
     print(f"calibration of {len(measured)} kinds of steps in {write_calibration(machine.out, measured)}")
 
 
+def check_publish(out: Path, publish: Path | None) -> None:
+    """Before any work: what it makes can be published.
+
+    Raises:
+        FplError: It is to go into the store itself, or onto object storage that cannot be written.
+    """
+    from fpl.store.publish import check_apart
+    from fpl.store.remote import check_writable
+
+    if publish is not None:
+        check_apart(out, publish)
+    check_writable(publish)
+
+
 def compact_store(out: Path) -> None:
     """Make a store quick to read for all who only look at it; where that fails, say so: nothing depends on it."""
     from fpl.store.compact import compact

@@ -13,7 +13,7 @@ from fpl.cli.data import interruptible
 from fpl.cli.groups import grouped
 from fpl.cli.option_groups import Asked, Folders, RunLaunch
 from fpl.cli.options import Address, Local, Publish, Store
-from fpl.cli.planning import compact_store
+from fpl.cli.planning import check_publish, compact_store
 from fpl.cli.reproduced import show, write_live
 from fpl.config.defaults import REPEATS
 from fpl.errors import FplError
@@ -49,14 +49,11 @@ def reproduce(
     ] = None,
 ) -> None:
     """Train what the tables lack and print them beside the paper; the same command continues after a kill."""
-    from fpl.store.remote import check_writable
-
     # Read when torch is loaded: one core belongs to one run, which is told its threads.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     noise = NOISE in asked.cells
     _check_asked(asked, noise, publish)
-    check_writable(publish)
     campaign = asked.campaign([] if noise else asked.cells)
     # Of the whole campaign with the suite's own rows, the noise floor is a part.
     floor = asked.whole and bool(campaign.scale.shown.get(NOISE))
@@ -67,6 +64,7 @@ def reproduce(
     if noise:
         campaign = asked.campaign([_noise_cell(campaign)], seeds=1)
     out = out or Path("runs") / campaign.scale_name
+    check_publish(out, publish)
     places = folders.places(
         out, [config for cell in campaign.all_cells for config in cell.configs], whole=True
     ).resolved

@@ -12,7 +12,7 @@ from fpl.cli.data import interruptible
 from fpl.cli.groups import grouped
 from fpl.cli.option_groups import Folders, RunLaunch, Searching
 from fpl.cli.options import EXPERIMENTS, Address, Experiments, Publish, Scale, SearchSplits, Store
-from fpl.cli.planning import compact_store
+from fpl.cli.planning import check_publish, compact_store
 from fpl.errors import FplError
 from fpl.text import say
 
@@ -52,15 +52,14 @@ def search(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     from fpl.config.campaign import scale_file
-    from fpl.store.remote import check_writable
 
     if export is not None:
         from fpl.store.journal import check_journal
 
         check_journal(export)
-    check_writable(publish)
     studies = searching.studies(experiments, name, scale, overrides or [], seeds=seeds, splits=trial_splits)
     out = out or Path("runs") / studies[0].scale
+    check_publish(out, publish)
     places = folders.places(out, [study.base for study in studies], whole=True).resolved
     execution = launch.over(scale_file(experiments, scale), address=address)
     compact_store(places.out)

@@ -61,7 +61,7 @@ def publish_runs(source: Path, target: Path, taken: Collection[str], *, whole: b
     Raises:
         FplError: `source` and `target` are the same folder, or what `target` holds cannot be used and would be lost.
     """
-    _check_apart(source, target)
+    check_apart(source, target)
     open_store(target)
     theirs = {table: read_table(target, table) for table in OF_ONE_RUN}
     # A failure whose run has finished since may still be there: a kill came between the two writes.
@@ -94,7 +94,7 @@ def publish_searches(source: Path, target: Path, studies: Collection[str] | None
     Raises:
         FplError: `source` and `target` are the same folder.
     """
-    _check_apart(source, target)
+    check_apart(source, target)
     open_store(target)
     ours = {table: read_parts(source, table)[0] for table in (TRIALS, STUDIES)}
     held = set(ours[STUDIES]["study"].to_pylist())
@@ -120,7 +120,12 @@ def _merge(target: Path, ours: Tables, theirs: Tables, key: str, old: set[str], 
     return Published(len(same), len(new), len(gone))
 
 
-def _check_apart(source: Path, target: Path) -> None:
+def check_apart(source: Path, target: Path) -> None:
+    """Refuse to publish a store into itself.
+
+    Raises:
+        FplError: Both are the same folder.
+    """
     if source.resolve() == target.resolve():
         raise FplError(
             "results cannot be published into their own store", where=str(target), hint="name another folder"

@@ -215,6 +215,7 @@ def test_the_log_of_a_repetition_is_its_own(run, folder: Path) -> None:  # type:
         (["noise", "small"], "noise goes alone"),
         (["noise", "--seeds", "2"], "--seeds 2: noise repeats one run with one seed"),
         (["noise", "--publish", "results/little"], "--publish results/little: repetitions are published with"),
+        (["--publish", "runs/../runs/little"], "cannot be published into their own store"),
         (["small", "--repeats", "2"], "--repeats 2: nothing is repeated"),
         (["loss.threshold=0.8", "--publish", "results/little"], "as they stand in experiments/"),
         (["--workers", "3"], "3 workers per run"),
