@@ -69,8 +69,16 @@ def _threads() -> int:
         return core_count()
 
 
+def _speaks() -> bool:
+    """Whether this is the worker that speaks for all; what is wrong with its number is said by each, as above."""
+    try:
+        return launch_value("RANK") == 0
+    except FplError:
+        return False
+
+
 THREADS = _threads()
-MAIN = (os.environ.get("RANK") or "0") == "0"
+MAIN = _speaks()
 
 
 def main() -> None:

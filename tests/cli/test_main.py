@@ -248,6 +248,16 @@ def test_a_command_that_trains_nothing_does_not_look_at_a_launchers_numbers() ->
     assert ended.returncode == 0 and not ended.stderr
 
 
+@pytest.mark.parametrize(("rank", "speaks"), [(None, True), ("", True), ("0", True), ("-1", True), ("1", False)])
+def test_who_speaks_for_all_workers(rank: str | None, speaks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where ranks count from 0, -1 is said for no launcher.
+    if rank is None:
+        monkeypatch.delenv("RANK", raising=False)
+    else:
+        monkeypatch.setenv("RANK", rank)
+    assert cli._speaks() is speaks
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
