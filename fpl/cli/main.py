@@ -29,6 +29,7 @@ from fpl.config.defaults import DIAGNOSE_EVERY, MOST_THREADS
 from fpl.config.stores import LOCAL, STORES
 from fpl.data.parallel import core_count
 from fpl.errors import FplError, file_error, shortage
+from fpl.interrupt import terminated_like_interrupted
 from fpl.text import printable
 from fpl.train.launched import launch_value
 from fpl.train.options import LoopOptions
@@ -88,7 +89,9 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")
     try:
         refuse_urls(sys.argv[1:])
-        app()
+        # Also where no command says how to go on: what it has begun is cleared away.
+        with terminated_like_interrupted():
+            app()
     except FplError as error:
         _end(error)
     except OSError as error:

@@ -68,9 +68,9 @@ def search(
         say(f"the runs while they train: tensorboard --logdir {places.events}")
     with interruptible("nothing is lost: the same command continues"):
         books = _carry_out(plan, places, execution, retry_failed)
-    _show(studies[0].search.name, books, out, publish, experiments, scale)
-    if export is not None:
-        _export(books, out, export)
+        _show(studies[0].search.name, books, out, publish, experiments, scale)
+        if export is not None:
+            _export(books, out, export)
     # A trial that failed is a result like any other; a search without one that did not, or not at its end, is none.
     if not all(map(_ended_well, books)):
         raise typer.Exit(1)

@@ -171,6 +171,24 @@ def test_predict_is_ended_by_sigterm_in_one_line_and_leaves_nothing_half_written
     assert not list(tmp_path.glob("to/.*"))
 
 
+def test_sigterm_clears_away_what_a_command_has_begun(  # type: ignore[no-untyped-def]
+    fpl_command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw_city(root: Path, **_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            (tmp_path / "cleared").touch()
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr("fpl.data.synthetic.draw_city", draw_city)
+        code, _, _ = fpl_command("data", "draw", "synthetic_city", "--data-root", tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert code != 0 and (tmp_path / "cleared").exists()
+
+
 def test_doctor_says_what_is_there_and_what_to_do(places: Places, fpl_command) -> None:  # type: ignore[no-untyped-def]
     code, out, _ = fpl_command("doctor", *folders(places)[:4])
     assert code == 0
