@@ -59,7 +59,10 @@ Found = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of torch.", show_default="all cores")]
-Choice = Annotated[Literal["best", "last"], typer.Option(help="Which weights: best (on validation) or last.")]
+Choice = Annotated[
+    Literal["best", "last"] | None,
+    typer.Option(help="Which weights: best (on validation) or last.", show_default="best"),
+]
 
 
 def _threads() -> int:
@@ -200,7 +203,7 @@ def evaluate(
     run: Annotated[str, typer.Argument(help="Run id, a unique beginning of one, or a weights file.")],
     out: Found = None,
     data_root: DataRoot = DATA,
-    choice: Choice = "best",
+    choice: Choice = None,
     protocol: Annotated[
         Literal["sliding", "whole", "center"] | None,
         typer.Option(help="sliding, whole or center; default: the run's own."),
@@ -216,12 +219,13 @@ def evaluate(
     from fpl.report.results import print_scores
     from fpl.train.evaluate import scores
     from fpl.train.runtime import select_device
-    from fpl.train.trained import evaluate_trained, find_weights, load_trained
+    from fpl.train.trained import evaluate_trained, find_weights, is_weights_file, load_trained
 
     trained = load_trained(find_weights(out, run, choice), select_device(device), threads)
     found = scores(evaluate_trained(trained, data_root, protocol), trained.config.eval.absent)
     used = protocol or trained.config.eval.protocol
-    title = f"{used} protocol, {choice} weights (step {trained.step})"
+    weights = Path(run).name if is_weights_file(run) else f"{choice or 'best'} weights"
+    title = f"{used} protocol, {weights} (step {trained.step})"
     iou = dict(zip(trained.spec.class_names, found.iou, strict=True))
     print_scores(title, found.miou, found.pixel_accuracy, iou, csv)
     if (holdout := trained.config.data.split.holdout) is not None:
@@ -234,7 +238,7 @@ def predict(
     images: Annotated[Path, typer.Argument(help="Folder of images, or one image.")],
     to: Annotated[Path, typer.Argument(help="Folder for class maps and overlays.")],
     out: Found = None,
-    choice: Choice = "best",
+    choice: Choice = None,
     device: Device = "auto",
     threads: Threads = THREADS,
     scratch: Scratch = None,

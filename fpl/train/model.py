@@ -11,7 +11,7 @@ from fpl.errors import FplError
 from fpl.models.network import resize
 from fpl.train.evaluate import class_map, predict_logits
 from fpl.train.runtime import autocast, select_device
-from fpl.train.trained import DIVERGED, Trained, find_weights, load_trained, reduced
+from fpl.train.trained import DIVERGED, Trained, find_weights, is_weights_file, load_trained, reduced
 
 
 class SegmentationModel(nn.Module):
@@ -98,7 +98,8 @@ def load_model(
     """
     if choice not in ("best", "last"):
         raise FplError(f"choice = {choice!r}", hint="best or last")
-    path = find_weights(None if out is None else Path(out), str(run), choice)
+    chosen = None if is_weights_file(str(run)) else choice
+    path = find_weights(None if out is None else Path(out), str(run), chosen)
     return SegmentationModel(load_trained(path, select_device(str(device)), threads=None))
 
 

@@ -138,18 +138,26 @@ def _config(text: object, path: Path) -> RunConfig:
     return validate(tree, default_origin=str(path))
 
 
-def find_weights(out: Path | None, run: str, choice: str) -> Path:
+def is_weights_file(run: str) -> bool:
+    """Whether what names a run is the path of its weights."""
+    return Path(run).suffix == ".pt"
+
+
+def find_weights(out: Path | None, run: str, choice: str | None) -> Path:
     """The weights file of a run given by its id, a unique beginning of it, or a path.
 
     Args:
         out: Store that holds the run; None: those of `own_stores`.
         run: The run.
-        choice: `best` or `last`.
+        choice: `best` or `last`; None: `best`, or what the path names.
 
     Raises:
-        FplError: No run or several match.
+        FplError: No run or several match, or a choice beside a path.
     """
-    if Path(run).suffix == ".pt":
+    if is_weights_file(run):
+        if choice is not None:
+            what = "a file holds one set of weights"
+            raise FplError(what, where=f"--choice {choice} with {run}", hint="leave it out, or name the run by its id")
         return Path(run)
     folders = [store / "checkpoints" for store in ([out] if out is not None else own_stores())]
     known = {name: folder / name for folder in reversed(folders) for name in folder_names(folder)}
@@ -162,7 +170,7 @@ def find_weights(out: Path | None, run: str, choice: str) -> Path:
             hint=f"there: {', '.join(matching or sorted(known)) or 'none'}; --out names another store",
         )
     refresh(known[matching[0]])
-    return CheckpointFolder(known[matching[0]]).weights(choice)
+    return CheckpointFolder(known[matching[0]]).weights(choice or "best")
 
 
 def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = None) -> NDArray[np.int64]:

@@ -69,6 +69,13 @@ def test_train_eval_predict_results(run_file: Path, places: Places, fpl_command,
     expected = stored.classes.query("choice == 'last'").set_index("class_name")["iou"]
     pd.testing.assert_series_equal(iou, expected, check_names=False)
 
+    (file,) = places.out.glob("checkpoints/*/last.pt")
+    code, out, _ = fpl_command("eval", file, "--data-root", str(places.data_root))
+    assert code == 0 and "protocol, last.pt (step 6)" in out
+    for command in (["eval", file], ["predict", file, tmp_path, tmp_path / "none"]):
+        code, _, err = fpl_command(*command, "--choice", "last")
+        assert code == 2 and f"--choice last with {file}: a file holds one set of weights" in err
+
     images = places.data_root / "synthetic_city" / "leftImg8bit" / "val"
     code, out, _ = fpl_command("predict", run_id, images, tmp_path / "seen", *where)
     assert code == 0 and "3 class maps" in out
