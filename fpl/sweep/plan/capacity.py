@@ -140,9 +140,19 @@ def gpus_here() -> list[Gpu]:
     # In MiB; a device whose memory is the host's names none.
     found = [Gpu(name.strip(), float(size) * 2**20 if size.strip().isdecimal() else 0.0) for name, _, size in rows]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return found
-    return found[: len([part for part in visible.split(",") if part.strip() not in ("", "-1")])]
+    return found if visible is None else _visible(found, visible)
+
+
+def _visible(found: list[Gpu], visible: str) -> list[Gpu]:
+    """Those that CUDA_VISIBLE_DEVICES leaves; of what is named by an identifier only how many there are is known."""
+    seen: list[Gpu] = []
+    for place, part in enumerate(each.strip() for each in visible.split(",")):
+        number = int(part) if part.isdecimal() else place
+        # As CUDA has it: what stands behind one that is none is not seen.
+        if part in ("", "-1") or number >= len(found):
+            break
+        seen.append(found[number])
+    return seen
 
 
 def processor_name() -> str:

@@ -345,9 +345,12 @@ def test_gpus_are_those_that_the_driver_names_and_this_process_may_use(
     # The smallest decides.
     assert (has.cores, has.gpus, has.gpu_name, has.gpu_memory) == (6, 3, "GPU A", 16280 * 2**20)
     assert has.words() == "3 GPUs (GPU A, 17 GB each), 6 cores"
-    for visible, count in (("0,2", 2), ("", 0), ("-1", 0)):
+    for visible, count in (("0,2", 2), ("", 0), ("-1", 0), ("0,-1,2", 1), ("0,7,2", 1), ("GPU-5c, GPU-7d", 2)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert capacity().gpus == count
+    for visible, size in (("1", 16280), ("2,0", 32510)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert capacity().gpu_memory == size * 2**20
     assert capacity(gpus=8, gpu_name="A100").words().startswith("8 GPUs (A100")
     assert capacity(gpus=8).gpus == 8 and capacity(gpus=1, gpu_memory=24e9).gpu_memory == 24e9
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
