@@ -21,7 +21,7 @@ from fpl.sweep.plan.capacity import Capacity, makespan
 from fpl.sweep.plan.costs import Costs, silent
 from fpl.sweep.plan.memory import memory_problem, needed
 from fpl.sweep.plan.needs import Needs
-from fpl.sweep.plan.speed import CPU_CORE, CostModel, assumed_gpu, read_calibration
+from fpl.sweep.plan.speed import CPU_CORE, CostModel, assumed_gpu, measured_on, read_calibration
 from fpl.sweep.plan.wanted import Wanted, distinct_runs
 
 # Seconds, measured on two cores: Ray's own start, and what each launcher spends on a run besides training it (inputs,
@@ -237,7 +237,7 @@ def cost_models(
     gpus = cpus = read_calibration(places.out)
     # Nobody knows what processors a cluster has.
     if capacity is not None and not capacity.nodes:
-        gpus = [entry for entry in gpus if entry.device == capacity.gpu_name]
+        gpus = measured_on(capacity.gpu_name, gpus)
         cpus = [entry for entry in cpus if entry.device == capacity.cpu_name]
     # Of a cluster that is not asked yet, the devices are unknown: its calibration was made there or it is of no use.
     gpus = [entry for entry in gpus if entry.on_gpu]

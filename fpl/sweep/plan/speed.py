@@ -106,7 +106,12 @@ LIKE_A100 = ("A100", "A800", "H100", "H800", "H200", "GH200", "B100", "B200")
 
 def assumed_gpu(name: str) -> Speed:
     """The speed of a GPU that was not measured, by its name; a V100 where that says nothing."""
-    return A100 if set(re.split(r"[^A-Z0-9]+", name.upper())) & set(LIKE_A100) else V100
+    return A100 if _words(name) & set(LIKE_A100) else V100
+
+
+def _words(name: str) -> set[str]:
+    """`NVIDIA A100-SXM4-80GB` is an A100, whatever else its name says."""
+    return set(filter(None, re.split(r"[^A-Z0-9]+", name.upper())))
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,14 @@ class CostModel:
         computed, read = replace(work, images=0.0), Work(images=work.images)
         precision = config.train.precision
         return ratio * self.speed.seconds(computed, workers, precision) + self.speed.seconds(read, workers)
+
+
+def measured_on(name: str, entries: Sequence[Measured]) -> list[Measured]:
+    """Those of a device: of that very name, or else of the first whose name has all words of it (`A100`)."""
+    wanted = _words(name)
+    fitting = [entry.device for entry in entries if wanted and wanted <= _words(entry.device)]
+    device = name if name in fitting else next(iter(fitting), name)
+    return [entry for entry in entries if entry.device == device]
 
 
 def write_calibration(out: Path, measured: Sequence[Measured]) -> Path:

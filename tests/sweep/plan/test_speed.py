@@ -12,7 +12,15 @@ from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.sweep.plan.cost import Work
 from fpl.sweep.plan.costs import Costs, step_key
-from fpl.sweep.plan.speed import CPU_CORE, CostModel, Measured, Speed, read_calibration, write_calibration
+from fpl.sweep.plan.speed import (
+    CPU_CORE,
+    CostModel,
+    Measured,
+    Speed,
+    measured_on,
+    read_calibration,
+    write_calibration,
+)
 
 COSTS = Costs()
 SPEED = Speed("for tests", per_call=0.5, per_gflop=2.0, per_gigabyte=10.0, per_image=1.0, per_shared_call=0.25)
@@ -67,3 +75,17 @@ def test_calibration_survives_the_file(config: RunConfig, tmp_path: Path) -> Non
     path.write_bytes(b"PAR1")
     with pytest.raises(FplError, match="no calibration"):
         read_calibration(tmp_path)
+
+
+def test_a_device_is_found_by_the_words_of_its_name() -> None:
+    names = ("Tesla V100-SXM2-32GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB")
+    entries = [Measured(name, True, 1, "key", 4, 4, 5, 0.1, Work()) for name in names]
+    for name, found in (
+        ("A100", [1, 3]),
+        ("a100 40gb", [2]),
+        ("NVIDIA A100-SXM4-40GB", [2]),
+        ("V100", [0]),
+        ("H100", []),
+        ("", []),
+    ):
+        assert measured_on(name, entries) == [entries[number] for number in found]
