@@ -243,7 +243,7 @@ def cost_models(
     gpus = [entry for entry in gpus if entry.on_gpu]
     cpus = [entry for entry in cpus if not entry.on_gpu and entry.threads == execution.threads]
     gpu = assumed_gpu(capacity.gpu_name if capacity is not None else "")
-    return CostModel(gpu, tuple(gpus), costs), CostModel(CPU_CORE, tuple(cpus), costs)
+    return CostModel(gpu, tuple(gpus), costs), CostModel(CPU_CORE, tuple(cpus), costs, execution.threads)
 
 
 def recorded(places: Places) -> tuple[set[str], dict[str, str]]:

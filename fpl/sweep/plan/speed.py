@@ -156,11 +156,13 @@ class CostModel:
         speed: The device's assumed speed.
         measured: Calibration of the device; empty for none.
         costs: Of runs.
+        threads: That share a step where nothing was measured; what was measured was so with as many.
     """
 
     speed: Speed
     measured: tuple[Measured, ...] = ()
     costs: Costs = field(default_factory=Costs, compare=False)
+    threads: int = 1
 
     @cached_property
     def ratios(self) -> dict[str, float]:
@@ -174,7 +176,7 @@ class CostModel:
     def source(self) -> str:
         """`measured on ...` or `assumed: ...`."""
         if not self.measured:
-            return f"assumed: {self.speed.source}"
+            return f"assumed: {self.speed.source}" + (f", over {self.threads} threads" if self.threads > 1 else "")
         return f"measured on {self.measured[0].device}, {len(self.ratios)} kinds of steps"
 
     def step_seconds(self, config: RunConfig, workers: int = 1) -> float:
@@ -191,7 +193,8 @@ class CostModel:
             ratio = statistics.median(self.ratios.values()) if self.ratios else 1.0
         computed, read = replace(work, images=0.0), Work(images=work.images)
         precision = config.train.precision
-        return ratio * self.speed.seconds(computed, workers, precision) + self.speed.seconds(read, workers)
+        seconds = ratio * self.speed.seconds(computed, workers, precision) + self.speed.seconds(read, workers)
+        return seconds if self.measured else seconds / self.threads
 
 
 def measured_on(name: str, entries: Sequence[Measured]) -> list[Measured]:

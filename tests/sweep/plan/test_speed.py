@@ -63,6 +63,14 @@ def test_calibration_scales_what_was_counted(config: RunConfig) -> None:
     assert CostModel(CPU_CORE, (measured(half, 2.0),)).step_seconds(config) == pytest.approx(model.step_seconds(config))
 
 
+def test_threads_share_what_was_not_measured(config: RunConfig) -> None:
+    one, four = CostModel(CPU_CORE), CostModel(CPU_CORE, threads=4)
+    assert four.run_seconds(config) == pytest.approx(one.run_seconds(config) / 4)
+    assert four.source == f"{one.source}, over 4 threads"
+    known = (measured(config, 2.0),)
+    assert CostModel(CPU_CORE, known, threads=4).run_seconds(config) == CostModel(CPU_CORE, known).run_seconds(config)
+
+
 def test_calibration_survives_the_file(config: RunConfig, tmp_path: Path) -> None:
     assert read_calibration(tmp_path) == []
     ce = changed(config, loss={"kind": "ce"})
