@@ -157,9 +157,9 @@ class _Attempt:
     def _killed(self) -> Row:
         watch = _Watch(self.piece.store / "checkpoints")
         first = self._train("step 1", watch.look)
-        if not first.stopped:
+        if not watch.seen or not first.stopped:
             done = "it was done before it could be killed"
-            return self._failed(first, "no checkpoint was written" if first.code else done)
+            return self._failed(first, done if watch.seen or not first.code else "no checkpoint was written")
         last = self._train("step 2 and validation", lambda: watch.look() and False)
         row = self._done(last, ["killed at step 1", "continued", "validated"])
         if row.state != DONE:

@@ -106,6 +106,16 @@ def test_a_run_that_fails_is_told_and_not_tried_smaller(rehearsal: Rehearsal, mo
     assert any(line.startswith("failed: ") and "it diverged" in line for line in report([row]))
 
 
+def test_what_was_killed_without_a_checkpoint_was_not_killed_at_step_1(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Ended(-9, 6 * 3600.0, "", "killed: it took longer than 6 hours")
+    monkeypatch.setattr(carry_out, "run", lambda *arguments, **options: late)
+    row = rehearse(piece(rehearsal), lambda text: None)
+    assert row.state == "failed"
+    assert row.reason == "no checkpoint was written: killed: it took longer than 6 hours"
+
+
 ROW = Row(
     cell="table1.cps.r101_1_8",
     key="k",
