@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import resource
 import signal
@@ -151,6 +152,7 @@ def free_memory() -> int | None:
     return int(min(found) * FREE_SHARE) if found else None
 
 
+@functools.cache
 def base_bytes() -> int:
     """Resident memory of a process that has loaded what trains, and has no network yet."""
     program = "import resource, fpl.sweep.local; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"

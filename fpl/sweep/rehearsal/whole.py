@@ -109,20 +109,21 @@ class Rehearsal:
 
     def _pieces(self, configs: dict[str, RunConfig], costs: Costs) -> list[Piece]:
         """All runs, the quickest first; the quickest of all once more, on workers."""
-        base = 0 if self.has.gpus else base_bytes()
-        whole = set(configs) if self.full or self.has.gpus else _costliest(configs, costs)
-        found = [self._piece(name, config, costs, name in whole, base) for name, config in configs.items()]
+        costliest = _costliest(configs, costs)
+        found = [self._piece(name, config, costs, name in costliest) for name, config in configs.items()]
         found.sort(key=lambda piece: _expected(piece.row))
         if self.on_ray and found and self.has.cores >= PROCESSES:
             name = found[0].row.cell
-            found.append(self._piece(name, configs[name], costs, name in whole, base, PROCESSES))
+            found.append(self._piece(name, configs[name], costs, name in costliest, PROCESSES))
         return found
 
-    def _piece(self, name: str, config: RunConfig, costs: Costs, whole: bool, base: int, processes: int = 1) -> Piece:
+    def _piece(self, name: str, config: RunConfig, costs: Costs, costliest: bool, processes: int = 1) -> Piece:
         own = Places(self.out, self.out / "data", self.out / "splits", self.out / "weights")
         inputs = get_inputs(config, own, self.user, self.lists, self.say)
         tried, cost = shares(config, self.workers, processes), costs.of(config)
+        # With one GPU, two workers are tried on cores.
         gpus = self.has.gpus >= processes
+        whole = self.full or gpus or costliest
         data = config.data
         height, width = data.crop if whole else halved(data.crop)
         threads = max(1, self.threads // processes)
@@ -144,7 +145,7 @@ class Rehearsal:
             processes=processes,
             device=self.has.gpu_name if gpus else self.has.cpu_name,
             threads=threads,
-            base_bytes=base,
+            base_bytes=0 if gpus else base_bytes(),
             model_bytes=int(needed(cost, config).held),
             planned_bytes=int(needed(cost, config, self.workers).total),
             planned_step_seconds=speed.seconds(cost.step * (share * area)) / (1 if gpus else threads),

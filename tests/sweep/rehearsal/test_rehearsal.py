@@ -77,7 +77,7 @@ def test_trained_killed_continued_validated_and_predicted(
 def piece(rehearsal: Rehearsal) -> Piece:
     costs = Costs()
     (config,) = (cell.configs[0] for cell in rehearsal.campaign.all_cells)
-    made = rehearsal._piece(CELL, config, costs, True, 0)
+    made = rehearsal._piece(CELL, config, costs, True)
     return replace(made, shares=[replace(made.shares[0], labeled=6, unlabeled=6, groups=3), *made.shares])
 
 
@@ -97,6 +97,17 @@ def test_less_memory_fewer_images(rehearsal: Rehearsal, monkeypatch: pytest.Monk
     ]
     assert (row.state, row.labeled) == (NO_MEMORY, 2)
     assert row.reason == "no checkpoint was written: exit code 2: error: not enough memory"
+
+
+def test_two_workers_beside_one_gpu_are_tried_on_cores(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "base_bytes", lambda: 7)
+    monkeypatch.setattr(whole, "_costliest", lambda *_: set())
+    has = Capacity(cores=2, gpus=1, cpu_name="a processor", gpu_name="a GPU")
+    made = replace(rehearsal, has=has, on_ray=True)
+    (config,) = (cell.configs[0] for cell in made.campaign.all_cells)
+    alone, shared = (one.row for one in made._pieces({CELL: config}, Costs()))
+    assert (alone.device, alone.base_bytes, alone.whole) == ("a GPU", 0, True)
+    assert (shared.device, shared.base_bytes, shared.whole) == ("a processor", 7, False)
 
 
 def test_a_run_that_fails_is_told_and_not_tried_smaller(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
