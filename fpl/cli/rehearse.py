@@ -56,7 +56,7 @@ def rehearse(
     from fpl.files import write_changed
     from fpl.sweep.places import Places
     from fpl.sweep.plan.capacity import capacity
-    from fpl.sweep.rehearsal.rows import DONE, write
+    from fpl.sweep.rehearsal.rows import write
     from fpl.sweep.rehearsal.whole import Rehearsal, load_cells
 
     _check_folders(lists, weights, data_root, [out, publish])
@@ -78,13 +78,13 @@ def rehearse(
         experiments=experiments.resolve(),
     )
     with interruptible("what was found is kept: the same command continues"):
-        found = rehearsal.carry_out()
+        found, done = rehearsal.carry_out()
     text = "\n".join(report(found)) + "\n"
     print(text, end="")
     for folder in (rehearsal.out, *([publish] if publish else [])):
         write(folder, found)
         write_changed(folder / "rehearsal.txt", text.encode())
-    if any(row.state != DONE for row in found):
+    if not done:
         raise typer.Exit(1)
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import filelock
 
@@ -39,6 +40,18 @@ PROCESSES = 2
 START_SECONDS = 90.0
 
 Say = Callable[[str], None]
+
+
+class Rehearsed(NamedTuple):
+    """What was found.
+
+    Attributes:
+        rows: All of the folder, those of earlier calls with the same code first.
+        done: Whether each run that was asked for is done; a row of it that is kept may be of another precision.
+    """
+
+    rows: list[Row]
+    done: bool
 
 
 @dataclass(frozen=True)
@@ -73,8 +86,8 @@ class Rehearsal:
     say: Say
     experiments: Path
 
-    def carry_out(self) -> list[Row]:
-        """Rehearse what no row answers for yet; all rows, those of earlier calls with the same code first.
+    def carry_out(self) -> Rehearsed:
+        """Rehearse what no row answers for yet.
 
         Raises:
             FplError: Inputs are missing, or another process rehearses in this folder.
@@ -86,7 +99,7 @@ class Rehearsal:
             hint = "wait for it, or give another --out"
             raise FplError("another process rehearses here", where=str(self.out), hint=hint) from None
 
-    def _carry_out(self) -> list[Row]:
+    def _carry_out(self) -> Rehearsed:
         costs = Costs(self.out, self.say)
         configs = {cell.name: cell.configs[0] for cell in self.campaign.all_cells if cell.configs}
         costs.learn(configs.values())
@@ -95,17 +108,19 @@ class Rehearsal:
         found = [row for row in table.read(self.out) if row.code == code]
         known = {row.key for row in found if row.state == DONE}
         ahead = [piece for piece in pieces if piece.row.key not in known]
+        done = True
         clock = _Clock(self.say, [piece.row for piece in ahead])
         for piece in ahead:
             clock.begin(piece.row)
             new = replace(rehearse(piece, clock.tell), measured_at=timestamp())
             clock.end(new)
+            done &= new.state == DONE
             place = (new.cell, new.processes)
             # One that was done in a smaller precision is not lost to the larger one, which there is no memory for.
             if new.state != NO_MEMORY or all(row.state != DONE for row in found if (row.cell, row.processes) == place):
                 found = [row for row in found if (row.cell, row.processes) != place] + [new]
                 table.write(self.out, found)
-        return found
+        return Rehearsed(found, done)
 
     def _pieces(self, configs: dict[str, RunConfig], costs: Costs) -> list[Piece]:
         """All runs, the quickest first; the quickest of all once more, on workers."""

@@ -55,7 +55,8 @@ def rehearsal(data_places: Places, tmp_path: Path) -> Rehearsal:
 def test_trained_killed_continued_validated_and_predicted(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (row,) = rehearsal.carry_out()
+    ((row,), done) = rehearsal.carry_out()
+    assert done
     assert (row.state, row.reason) == (DONE, "")
     assert row.checked == "killed at step 1, continued, validated, predicted"
     assert (row.labeled, row.unlabeled, row.groups, row.steps, row.validation_images) == (4, 4, 2, 2, 2)
@@ -69,7 +70,7 @@ def test_trained_killed_continued_validated_and_predicted(
         raise AssertionError("rehearsed again")
 
     monkeypatch.setattr(whole, "rehearse", never)
-    assert rehearsal.carry_out() == [row]
+    assert rehearsal.carry_out() == ([row], True)
     with pytest.raises(AssertionError, match="rehearsed again"):
         replace(rehearsal, threads=2).carry_out()
 
@@ -173,14 +174,18 @@ def test_hours_are_those_of_the_gpus_that_were_rehearsed_on() -> None:
 def test_what_was_done_is_not_lost_to_what_there_is_no_memory_for(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ends(state: str, threads: int) -> list[str]:
+    def ends(state: str, threads: int) -> tuple[list[str], bool]:
         monkeypatch.setattr(whole, "rehearse", lambda piece, tell: replace(piece.row, state=state))
         # Other threads are another key, as another precision is.
-        return [row.state for row in replace(rehearsal, threads=threads).carry_out()]
+        found, done = replace(rehearsal, threads=threads).carry_out()
+        return [row.state for row in found], done
 
-    assert ends(DONE, 1) == [DONE] == ends(NO_MEMORY, 2)
+    assert ends(DONE, 1) == ([DONE], True)
+    # What was asked for has failed all the same.
+    assert ends(NO_MEMORY, 2) == ([DONE], False)
     assert [row.state for row in read(rehearsal.out)] == [DONE]
-    assert ends("failed", 2) == ["failed"] and ends(NO_MEMORY, 2) == [NO_MEMORY] and ends(DONE, 2) == [DONE]
+    assert ends("failed", 2) == (["failed"], False) and ends(NO_MEMORY, 2) == ([NO_MEMORY], False)
+    assert ends(DONE, 2) == ([DONE], True)
 
 
 def test_another_precision_is_told_and_offered_where_memory_lacks() -> None:
