@@ -9,7 +9,7 @@ from fpl.config.defaults import DIAGNOSE_EVERY
 
 @dataclass(frozen=True)
 class LoopOptions:
-    """How a run is carried out; none of it changes the trained weights.
+    """How a run is carried out; none of it enters its identity.
 
     Attributes:
         threads: CPU threads of torch in each worker. On a CPU it decides the last bits of a result.

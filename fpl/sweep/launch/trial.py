@@ -20,9 +20,9 @@ from fpl.sweep.launch.mailbox import Ended, Entered, Event, Report, Verdict
 
 
 class JobTrial(tune.Trainable):  # type: ignore[misc]
-    """A reused Tune trial. Its configuration holds the `index` of a job among all of them, or a list of `jobs`.
+    """A reused Tune trial. Its configuration holds a list of `jobs`.
 
-    Jobs of a list are carried out one after the other, until one of them is not done.
+    They are carried out one after the other, until one of them is not done.
 
     Results for the driver: `{"step", **metrics, "run_id", "metrics"}` of a report, `{"placement_group", "again"}` of a
     group of workers, and `{"job"}` with a `JobResult` as plain values of each job that is over, `done` with the last.

@@ -127,7 +127,7 @@ def _started(command: Sequence[str], out: int, threads: int, limit: int | None) 
         stderr=out,
         env=environment,
         start_new_session=True,
-        preexec_fn=prepare,  # nothing here runs threads when a command is started
+        preexec_fn=prepare,  # two calls of the system: neither asks for a lock that a thread may hold
     )
     try:
         yield process

@@ -47,7 +47,7 @@ class Spent:
 
     @classmethod
     def of(cls, rows: Sequence[TrialRow], wall_hours: float) -> Spent:
-        """What the rows of a study say; the final run of a holdout search is no trial, but has its hours."""
+        """What the rows of a study say; the final run of a holdout search is no trial, and its row has no hours."""
         trials = sum(row.state != "final" for row in rows)
         return cls(trials, sum(row.device_hours for row in rows), wall_hours)
 
