@@ -46,7 +46,7 @@ LONGEST_FOLDER = 32
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None, *, cpus: float | None = None, gpus: float | None = None) -> Iterator[Cluster]:
+def ray_session(address: str | None, *, cpus: float | None = None) -> Iterator[Cluster]:
     """Connect to Ray, or start it on this machine; on leaving, end only what was started and restore the environment.
 
     As long as it lasts, SIGTERM ends the main thread as Ctrl-C does.
@@ -55,7 +55,6 @@ def ray_session(address: str | None, *, cpus: float | None = None, gpus: float |
         address: Of a running cluster (`auto`, `10.0.0.1:6379`); None: the one that RAY_ADDRESS names, as in a job that
             was submitted to a cluster, else start Ray here, for this user and this machine alone.
         cpus: CPUs of a Ray started here; None: as many as this process may use.
-        gpus: GPUs of a Ray started here; None: those that Ray finds.
 
     Raises:
         FplError: No cluster answers at the address.
@@ -75,7 +74,7 @@ def ray_session(address: str | None, *, cpus: float | None = None, gpus: float |
             # Twice: Ray puts a handler of its own there, which prints a stack and aborts, and leaves it behind.
             held.enter_context(terminated_like_interrupted())
             if address is None:
-                held.enter_context(_own_ray(cpus or core_count(), gpus, quiet))
+                held.enter_context(_own_ray(cpus or core_count(), quiet))
             else:
                 _connect(address, quiet)
                 held.callback(ray.shutdown)
@@ -84,13 +83,13 @@ def ray_session(address: str | None, *, cpus: float | None = None, gpus: float |
 
 
 @contextlib.contextmanager
-def _own_ray(cpus: float, gpus: float | None, quiet: Mapping[str, Any]) -> Iterator[None]:
+def _own_ray(cpus: float, quiet: Mapping[str, Any]) -> Iterator[None]:
     """Ray on this machine, in a folder that only this user may enter."""
     import ray
 
     home = Path(tempfile.mkdtemp(prefix="fpl-", dir=_short_folder()))
     # Ray opens its own folder to everybody; the one around it stays closed.
-    here = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": OBJECT_STORE_BYTES}
+    here = {"num_cpus": cpus, "object_store_memory": OBJECT_STORE_BYTES}
     try:
         _listen_here_alone()
         ray.init(address="local", include_dashboard=False, _temp_dir=str(home / "ray"), **here, **quiet)
