@@ -11,7 +11,7 @@ import typer
 from fpl.cli.groups import grouped
 from fpl.cli.option_groups import Asked, Folders, Launch, Searching
 from fpl.cli.options import Address, Local, SearchSplits, Store
-from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table
+from fpl.cli.planning import Machine, calibrate_runs, hours_text, plan_console, print_table
 from fpl.config.defaults import CITED, CITED_HERE, REPEATS
 from fpl.errors import FplError
 from fpl.text import duration, say, size_text
@@ -158,7 +158,7 @@ def _units(plan: Plan) -> list[str]:
 
 def _device(plan: Plan, runs: list[Wanted]) -> list[str]:
     """Hours of runs together, and the memory of the largest."""
-    found = [_hours(sum(plan.device_hours(runs)))]
+    found = [hours_text(sum(plan.device_hours(runs)))]
     if len(_units(plan)) > 1:
         found.append(size_text(max(map(plan.gpu_bytes, runs))) if runs else "")
     return found
@@ -212,9 +212,9 @@ def _states(plan: Plan, out: Path) -> Iterator[str]:
 def _costs(plan: Plan) -> Iterator[str]:
     gpu, cpu = plan.device_hours(plan.to_come)
     if gpu:
-        yield f"GPU-hours to come: {_hours(gpu)} ({plan.gpu_model.source})"
+        yield f"GPU-hours to come: {hours_text(gpu)} ({plan.gpu_model.source})"
     if cpu:
-        yield f"core-hours to come: {_hours(cpu)} ({plan.cpu_model.source})"
+        yield f"core-hours to come: {hours_text(cpu)} ({plan.cpu_model.source})"
     yield from _memory(plan)
     if plan.to_come:
         kept, running = plan.disk_bytes()
@@ -246,7 +246,7 @@ def _noise(plan: Plan) -> Iterator[str]:
 
 def _result(plan: Plan) -> str:
     gpu, cpu = plan.device_hours(plan.to_come)
-    hours = [f"{_hours(value)} {unit}" for value, unit in ((gpu, "GPU-hours"), (cpu, "core-hours")) if value]
+    hours = [f"{hours_text(value)} {unit}" for value, unit in ((gpu, "GPU-hours"), (cpu, "core-hours")) if value]
     wall = plan.wall_seconds()
     states: dict[str, list[Any]] = {"done": plan.done, "failed": plan.failed, "blocked": plan.blocked}
     words = [f"{len(runs)} {state}" for state, runs in states.items()]
@@ -265,7 +265,3 @@ def _some(names: list[str]) -> str:
 
 def _runs(count: int) -> str:
     return f"{count} run" + ("s" if count != 1 else "")
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 1 or hours == 0 else f"{hours:.2f}"

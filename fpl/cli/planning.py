@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fpl.cli.data import interruptible
+from fpl.config.defaults import FILE_WIDTH
 from fpl.errors import FplError
 from fpl.text import say
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from fpl.sweep.execution import Execution
     from fpl.sweep.places import Places
     from fpl.sweep.plan.capacity import Capacity
-
-# A terminal decides itself.
-FILE_WIDTH = 120
 
 
 @dataclass(frozen=True)
@@ -105,6 +103,11 @@ def plan_console() -> Console:
     if console.is_terminal:
         return console
     return Console(highlight=False, markup=False, soft_wrap=True, width=FILE_WIDTH)
+
+
+def hours_text(hours: float) -> str:
+    """Hours with as many digits as an estimate is worth."""
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 1 or hours == 0 else f"{hours:.2g}"
 
 
 def print_table(console: Console, table: Table) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fpl.cli.planning import Machine, calibrate_runs, plan_console, print_table
+from fpl.cli.planning import Machine, calibrate_runs, hours_text, plan_console, print_table
 from fpl.text import duration, say, size_text
 
 if TYPE_CHECKING:
@@ -44,11 +44,6 @@ def print_search_plan(plan: SearchPlan, out: Path) -> None:
     for line in (*_space(plan), *_obstacles(plan), *_costs(plan, out)):
         console.print(line)
     console.print(_result(plan), style="bold")
-
-
-def hours_text(hours: float) -> str:
-    """Hours with as many digits as an estimate is worth."""
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 1 or hours == 0 else f"{hours:.2g}"
 
 
 def _table(plan: SearchPlan) -> Table:

@@ -10,6 +10,7 @@ import typer
 
 from fpl.cli.option_groups import Asked
 from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, Names, RowsShown, Scale, Scratch, Seeds, file_to_write
+from fpl.config.defaults import FILE_WIDTH
 
 if TYPE_CHECKING:
     from fpl.report.tables.entry import Grid
@@ -74,7 +75,7 @@ def print_tables(grids: list[Grid], summary: Summary) -> None:
 
     from rich.console import Console
 
-    from fpl.report.tables.console import FILE_WIDTH, console_text, print_grids
+    from fpl.report.tables.console import console_text, print_grids
 
     console = Console(highlight=False, markup=False)
     if console.is_terminal:

@@ -11,6 +11,8 @@ MOST_THREADS = 1024
 
 # Repetitions of one run with one seed, for the noise floor.
 REPEATS = 3
+# Columns of what is printed into a file; a terminal decides itself.
+FILE_WIDTH = 120
 
 # Which rows of the tables: those that the paper measured, or the suite's own (controls) too.
 Rows = Literal["paper", "all"]

@@ -30,7 +30,7 @@ from fpl.sweep.event_log import event_log
 from fpl.sweep.lease import TakenError, lease
 from fpl.sweep.outcome import write_outcome
 from fpl.sweep.places import Places
-from fpl.sweep.plan.costs import Costs
+from fpl.sweep.plan.costs import Costs, silent
 from fpl.sweep.prepare import Prepared, fits_in_memory, prepare
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.loop import OnMetrics, Run, RunData
@@ -136,7 +136,7 @@ def run_local(
     check_precision(prepared.config.train, where)
     with worker_group(where) as workers, _peers(workers):
         if workers.rank > 0:
-            say = _nothing
+            say = silent
         if problem := worker_problem(prepared.config, workers.world_size):
             raise FplError(problem, where=f"{workers.world_size} workers")
         check_memory(prepared.config, workers, where, Costs(places.out, say))
@@ -279,7 +279,3 @@ def _headline(prepared: Prepared, workers: Workers, device: torch.device) -> str
 def epochs(steps: int, batch: int, images: int) -> float:
     """Passes over a list of `images` that `steps` of `batch` images make. The published CPS schedules count them so."""
     return steps * batch / images
-
-
-def _nothing(text: str) -> None:
-    """What ranks above 0 say."""

@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from fpl.config.defaults import FILE_WIDTH
 from fpl.config.experiment import Column
 from fpl.report.tables.entry import Entry, Grid, Line
 from fpl.report.tables.head_to_head import CAVEAT
@@ -20,8 +21,6 @@ from fpl.report.tables.numbers import show
 from fpl.report.tables.remarks import gaps, head, legend, notes, scale_notes, title, warnings
 from fpl.report.tables.summary import Summary
 
-# A terminal that is narrower wraps; a file or pipe gets this width.
-FILE_WIDTH = 120
 # Between two columns: what the box puts around each cell.
 GAP = 2
 STYLES = {"up": "green", "down": "red"}
