@@ -238,26 +238,29 @@ def _lock(folder: CheckpointFolder, workers: Workers, patience: float) -> Iterat
     """Keep a second process off the same run, on all ranks. The lock ends with the process, however it ends.
 
     Raises:
-        BusyError: Another process has it; on every rank, for rank 0 goes its way then and would be waited for.
+        BusyError: Another process has it. This and any other reason is raised on every rank, for rank 0 goes its way
+            then and would be waited for.
     """
     with contextlib.ExitStack() as held:
-        busy = _take_lock(held, folder, patience) if workers.rank == 0 else None
-        if (busy := workers.gather(busy)[0]) is not None:
-            raise busy
+        problem = _take_lock(held, folder, patience) if workers.rank == 0 else None
+        if (problem := workers.gather(problem)[0]) is not None:
+            raise problem
         yield
 
 
-def _take_lock(held: contextlib.ExitStack, folder: CheckpointFolder, patience: float) -> BusyError | None:
-    """Take it until `held` is closed; what is in the way, if another process has it."""
+def _take_lock(held: contextlib.ExitStack, folder: CheckpointFolder, patience: float) -> FplError | OSError | None:
+    """Take it until `held` is closed; what is in the way, if anything is."""
     try:
         held.enter_context(locked(folder.folder / ".lock", patience))
         held.enter_context(lease(folder.folder, folder.folder.name, folder.say))
+        folder.sweep()
     except filelock.Timeout:
         hint = "wait for it, or give another --out"
         return BusyError("another process is training this run", where=str(folder.folder), hint=hint)
     except TakenError as error:
         return BusyError(error.what, where=error.where, hint=error.hint)
-    folder.sweep()
+    except (FplError, OSError) as error:
+        return error
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -58,7 +59,7 @@ def test_a_run_finds_it_out_before_it_trains(
     assert not places.out.exists()
 
 
-def test_every_worker_is_told_that_another_process_has_the_run(tmp_path: Path) -> None:
+def test_every_worker_is_told_why_a_run_cannot_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 alone takes the lock: without a word the others would wait for it until their patience ends."""
     folder, said = CheckpointFolder(tmp_path / "run"), list[Any]([None, None])
     both = threading.Barrier(2, timeout=60)
@@ -75,8 +76,16 @@ def test_every_worker_is_told_that_another_process_has_the_run(tmp_path: Path) -
                 return "begins"
         except local.BusyError as error:
             return error.what
+        except OSError as error:
+            return str(error.strerror)
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(begin, range(2))) == ["begins", "begins"]
         with filelock.FileLock(folder.folder / ".lock"):
             assert list(pool.map(begin, range(2))) == ["another process is training this run"] * 2
+
+        def no_locks(*arguments: Any) -> Any:
+            raise OSError(errno.ENOLCK, "no locks available")
+
+        monkeypatch.setattr(local, "locked", no_locks)
+        assert list(pool.map(begin, range(2))) == ["no locks available"] * 2
