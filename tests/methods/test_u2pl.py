@@ -391,7 +391,8 @@ def test_defaults_are_the_published_ones(run_file: Path) -> None:
     assert (contrast.anchors, contrast.negatives, contrast.temperature) == (256, 50, 0.5)
     assert (contrast.low_rank, contrast.high_rank, contrast.anchor_confidence) == (3, 20, 0.3)
     assert (contrast.queue, contrast.first_queue, contrast.channels, contrast.weight) == (30_000, 50_000, 256, 0.1)
-    assert not options.warnings(load_config(run_file, overrides=["method.name=u2pl", "loss.kind=ce"]))
+    overrides = ["method.name=u2pl", "loss.kind=ce", "data.groups=2"]
+    assert not options.warnings(load_config(run_file, overrides=overrides))
 
 
 def test_problems_and_warnings(run_file: Path) -> None:
@@ -406,3 +407,18 @@ def test_problems_and_warnings(run_file: Path) -> None:
     config = configured(run_file, "loss.kind=fpl", "method.unreliable=0", "method.contrast.start=1.0")
     (found,) = config.method.warnings(config)
     assert found.startswith("method.contrast.start = 1")
+
+
+@pytest.mark.parametrize("groups", [(), ("data.groups=4",)], ids=["unset", "4"])
+def test_one_unlabeled_image_in_a_group_is_not_mixed(run_file: Path, groups: tuple[str, ...]) -> None:
+    overrides = ["method.name=u2pl", "loss.kind=ce", *groups]
+    config = load_config(run_file, overrides=overrides)
+    (found,) = config.method.warnings(config)
+    assert found.startswith("method.cutmix_probability = 0.5 does nothing: each of data.groups = 4 has one of")
+    # What it says is so: nothing is mixed.
+    method = build(load_config(run_file, overrides=[*overrides, "method.cutmix_probability=1.0"]))
+    assert isinstance(method, U2pl)
+    draw = batch_for(config, 1).unlabeled[0]
+    assert torch.equal(method._mix(draw, torch.zeros(4, 19, 40, 40))[0].image, draw.image)
+    config = load_config(run_file, overrides=[*overrides, "method.cutmix_probability=0"])
+    assert not config.method.warnings(config)

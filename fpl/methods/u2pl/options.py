@@ -72,8 +72,15 @@ class U2plOptions(MethodOptions):
         return self.contrast.problems("method.contrast", config)
 
     def warnings(self, config: RunConfig) -> list[str]:
-        """Also those of the contrast, and that the pixels dropped are those that FPL is for."""
+        """Also those of the contrast, that nothing is mixed, and that the pixels dropped are those that FPL is for."""
         found = [*super().warnings(config), *self.contrast.warnings("method.contrast")]
+        data = config.data
+        if self.cutmix_probability and data.unlabeled_batch == data.groups:
+            found.append(
+                f"method.cutmix_probability = {self.cutmix_probability:g} does nothing: each of data.groups = "
+                f"{data.groups} has one of data.unlabeled_batch = {data.unlabeled_batch} images, which is mixed with "
+                "itself; set data.groups so that each has 2 or more, or method.cutmix_probability = 0"
+            )
         if self.unreliable and config.loss.kind == "fpl":
             found.append(
                 f"method.unreliable = {self.unreliable:g} with loss.kind = fpl: the pixels of the highest entropy, "
