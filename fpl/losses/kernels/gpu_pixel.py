@@ -129,7 +129,9 @@ def adaptive_weight(
             weight = gap / mean
         else:
             weight = gap / (mean + coefficient * probability)
-        weight = tl.where((k == CLASSES) | (weight > 1.0), 1.0, weight)
+        # A NaN has K = C with strategy n, and stays NaN.
+        full = (k == CLASSES) & (mean == mean)
+        weight = tl.where(full | (weight > 1.0), 1.0, weight)
     return weight
 
 

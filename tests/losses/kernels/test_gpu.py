@@ -11,7 +11,19 @@ from torch import Tensor
 from fpl.losses.fuzzy import fuzzy_positive_terms
 from fpl.losses.kernels.contract import SUMS, Pixels
 from fpl.losses.rules import Rules
-from tests.losses.kernels.gpu_cases import DEVICE, certain, check, enlarged, expected, gpu, maps, normal, run, settings
+from tests.losses.kernels.gpu_cases import (
+    DEFAULTS,
+    DEVICE,
+    certain,
+    check,
+    enlarged,
+    expected,
+    gpu,
+    maps,
+    normal,
+    run,
+    settings,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
@@ -195,6 +207,22 @@ def test_a_bad_logit_spoils_its_pixel_alone(who: str, bad: float, size: tuple[in
         assert torch.equal(result.cpu().isnan(), found.gradient.isnan())
     else:
         assert torch.equal(found.gradient.isnan(), expected(pixels)["gradient"].isnan())
+
+
+@pytest.mark.parametrize("fidelity", ["paper", "released"])
+@pytest.mark.parametrize("shape", ["concave", "linear", "convex"])
+@pytest.mark.parametrize("strategy", ["n", "soft", "ratio", "step"])
+def test_the_weight_of_a_teacher_without_numbers_is_none(strategy: str, shape: str, fidelity: str) -> None:
+    # Its K reaches C with strategy n, where the weight of a teacher with numbers is 1.
+    student, teacher = normal(1, 5, 2, 3), normal(1, 5, 2, 3, seed=1, scale=2.0)
+    teacher[0, 2, 1, 1] = torch.nan
+    teacher[0, :, 0, 0] = torch.nan
+    keywords = {"strategy": strategy, "weight": shape, "fidelity": fidelity}
+    mapped = gpu.mapped(settings(5, **keywords), student.to(DEVICE), teacher.to(DEVICE))
+    terms = fuzzy_positive_terms(student.double(), teacher.double(), Rules(**{**DEFAULTS, **keywords}))
+    torch.testing.assert_close(mapped.weight.cpu().double(), terms.weight, rtol=3e-6, atol=1e-6, equal_nan=True)
+    assert mapped.weight.isnan().nonzero().tolist() == [[0, 0, 0], [0, 1, 1]]
+    assert run(Pixels(student, teacher), **keywords).sums[SUMS.index("weight")].isnan()
 
 
 def test_rescale_multiplies_in_place() -> None:
