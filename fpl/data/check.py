@@ -200,13 +200,14 @@ def _beside(files: Iterable[tuple[str, Path]], known: set[str]) -> set[Path]:
     listed = list(files)
     if not listed:
         return set()
-    endings = {path.name.removeprefix(image_id) for image_id, path in listed}
+    # A disk may hold another form of a name than the id.
+    endings = {normal(path.name).removeprefix(image_id) for image_id, path in listed}
     top = Path(os.path.commonpath({path.parent for _, path in listed}))
     return {
         path
         for path in visible(top, "**/*")
         for ending in endings
-        if path.name.endswith(ending) and normal(path.name.removesuffix(ending)) not in known
+        if (name := normal(path.name)).endswith(ending) and name.removesuffix(ending) not in known
     }
 
 

@@ -73,6 +73,15 @@ def test_disks_with_other_forms_and_capitals(tmp_path: Path) -> None:
     assert load_split(tmp_path / "splits", "camvid", "every-nth", "1/2").split.labeled == (COMPOSED,)
 
 
+def test_only_lost_files_are_in_no_list_where_a_disk_decomposes_names(tmp_path: Path) -> None:
+    root = write_camvid(tmp_path / "camvid", [DECOMPOSED, unicodedata.normalize("NFD", "ö"), "b"], ["v"])
+    unlisted = [each.file for each in check_dataset(CAMVID, root, workers=1).findings if "unlisted" in each.kind]
+    assert unlisted == []
+    (root / "train" / "b.png").unlink()
+    unlisted = [each.file for each in check_dataset(CAMVID, root, workers=1).findings if "unlisted" in each.kind]
+    assert unlisted == ["trainannot/b.png"]
+
+
 def test_r65_hidden_files_are_no_images(tmp_path: Path) -> None:
     root = write_camvid(tmp_path / "camvid", ["a"], ["v"])
     for folder in ("train", "trainannot", "val"):
