@@ -123,21 +123,31 @@ def check_truth(values: Tensor, scores: Tensor, size: tuple[int, int] | None = N
 
 
 def check_weight_map(values: Tensor, scores: Tensor, size: tuple[int, int] | None = None) -> None:
-    """Do :func:`check_map` for a ``weight_map``. Integers are none: they would be a map of labels, given by mistake."""
+    """Do :func:`check_map` for a ``weight_map``, of which no value on the CPU may be below 0.
+
+    Integers are none: they would be a map of labels, given by mistake. NaN is left to the result.
+    """
     check_tensor("weight_map", values)
     if values.dtype not in _WEIGHTS:
         raise ValueError(f"weight_map has dtype {values.dtype}; allowed: {', '.join(map(str, _WEIGHTS))}")
     check_map("weight_map", values, scores, size)
+    if _readable(values) and (values < 0).any():
+        raise ValueError(f"weight_map has values from {values[values < 0].min().item():.3g} on; allowed: numbers >= 0")
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Whether values can be looked at for a check: not where a GPU's host would wait for them, nor in a trace."""
+    # Nor can what is mapped over (`torch.vmap`).
+    hidden = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return tensor.device.type == "cpu" and not hidden
 
 
 def check_probabilities(name: str, largest: Tensor, smallest: Tensor) -> None:
     """Raise ValueError if a pixel's probabilities lie outside 0 .. 1, as logits given by mistake do.
 
-    On the CPU alone: a GPU's host would wait for the values, and what is traced cannot ask. NaN is left to the result.
+    On the CPU alone (:func:`_readable`). NaN is left to the result.
     """
-    # Nor can what is mapped over (`torch.vmap`).
-    hidden = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(largest)
-    if largest.device.type != "cpu" or hidden or not largest.numel():
+    if not _readable(largest) or not largest.numel():
         return
     # Rounding of narrow types goes a little beyond.
     if (smallest < -1e-3).any() or (largest > 1 + 1e-2).any():
@@ -146,10 +156,7 @@ def check_probabilities(name: str, largest: Tensor, smallest: Tensor) -> None:
 
 
 def check_denominator(value: Tensor | float) -> None:
-    """Raise ValueError unless ``value`` is one number that is no less than 0, read on the CPU alone.
-
-    A GPU's host would wait for it, and what is traced cannot ask.
-    """
+    """Raise ValueError unless ``value`` is one number that is no less than 0, read on the CPU alone."""
     if not isinstance(value, Tensor):
         allowed = f"0, or {LEAST} .. {MOST}"
         check_range("denominator", value, allowed, lambda number: number == 0 or LEAST <= number <= MOST)
@@ -157,12 +164,12 @@ def check_denominator(value: Tensor | float) -> None:
     if value.ndim or value.is_complex() or value.dtype == torch.bool:
         what = f"has shape {list(value.shape)} and dtype {value.dtype}"
         raise ValueError(f"denominator {what}; allowed: a scalar, real")
-    if value.device.type == "cpu" and not torch.compiler.is_compiling() and value < 0:
+    if _readable(value) and value < 0:
         raise ValueError(f"denominator is {value.item()}; allowed: a number >= 0")
 
 
 def counted_pixels(weight_map: Tensor) -> Tensor:
-    """Tell which pixels of a weight map take part: those whose weight is not zero (or below).
+    """Tell which pixels of a weight map take part: those whose weight is not zero (or below, on a GPU).
 
     A NaN weight takes part, so that it reaches the loss and is seen.
     """

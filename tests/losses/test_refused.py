@@ -138,6 +138,18 @@ def test_weights_are_floating_or_bool(dtype: torch.dtype) -> None:
             call(LOGITS, LOGITS, weight_map=MAP.to(dtype))
 
 
+@pytest.mark.parametrize("value", [-1e-30, -2.0, -math.inf])
+def test_weights_are_no_less_than_0(value: float) -> None:
+    for call in (fuzzy_positive_loss, FuzzyPositiveLoss(reduction="none"), PixelLoss("fpl"), PixelLoss("ce")):
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            weights = MAP.to(dtype)
+            weights[1, 2] = value
+            with pytest.raises(ValueError, match=r"weight_map has values from -.* on; allowed: numbers >= 0"):
+                call(LOGITS, LOGITS, weight_map=weights)
+        for number in (0.0, -0.0, math.nan, math.inf):
+            call(LOGITS, LOGITS, weight_map=torch.full_like(MAP, number))
+
+
 NO_TENSORS: dict[str, Callable[[Any], Any]] = {
     "student_logits": lambda value: fuzzy_positive_loss(value, LOGITS),
     "teacher_logits": lambda value: fuzzy_positive_gradient(LOGITS, value),
@@ -183,6 +195,10 @@ def test_logits_where_probabilities_are_asked_for() -> None:
 def test_what_is_mapped_over_is_not_looked_at() -> None:
     probs = torch.tensor([[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]]).view(2, 1, 3, 1)
     assert torch.vmap(assign)(probs).flatten().tolist() == assign(probs[:, 0]).flatten().tolist() == [2, 1]
+    pixel, weights, by = PixelLoss("ce"), torch.tensor([1.0, 2.0]).view(2, 1, 1), torch.tensor([1.0, 2.0])
+    found = torch.vmap(lambda *one: pixel(*one).value)(probs, probs, weights, by)
+    wanted = [pixel(*one).value for one in zip(probs, probs, weights, by, strict=True)]
+    torch.testing.assert_close(found, torch.stack(wanted))
 
 
 def test_sides_of_a_size_may_be_numbers_of_a_tensor() -> None:
