@@ -6,6 +6,7 @@ run. The batch size is global and the learning rate absolute, so the number of w
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -46,6 +47,10 @@ class RunConfig(Section):
             # No unsupervised term: its settings must not make it another run.
             kept = {key: value for key, value in self.loss if key.startswith(SUPERVISED_KEYS)}
             self._set(loss=LossConfig(**kept), data=self.data.model_copy(update={"unlabeled_batch": 0}))
+        if self.data.groups is None:
+            # Not before: the unlabeled batch of a supervised run has no part in it.
+            groups = math.gcd(self.data.labeled_batch, self.data.unlabeled_batch)
+            self._set(data=self.data.model_copy(update={"groups": groups}))
         if self.model.network != "ael":
             unused = {"auxiliary_weight": LossConfig.model_fields["auxiliary_weight"].default}
             self._set(loss=self.loss.model_copy(update=unused))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -67,13 +66,12 @@ class DataConfig(Section):
     # Processes of the original recipe among which the batch is shared, whatever the number of workers is here. Each
     # takes for its own images: the mean of the supervised loss, the choice of hard pixels, the factor of loss.balance,
     # and AEL's classes to paste, confidences and weights; then their mean is taken. Unset: as many as the two batches
-    # allow, which with equal ones is one image of each kind in a group (CPS's script on 8 GPUs).
+    # allow, which with equal ones is one image of each kind in a group (CPS's script on 8 GPUs); of a supervised run,
+    # as many as there are labeled images.
     groups: ImageCount | None = None
 
     @model_validator(mode="after")
     def _normalise(self) -> DataConfig:
-        if self.groups is None:
-            self._set(groups=math.gcd(self.labeled_batch, self.unlabeled_batch))
         if self.scale_sampling != "choice":
             # Between the smallest and the largest, more numbers mean nothing.
             self._set(scales=(min(self.scales), max(self.scales)))

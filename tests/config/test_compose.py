@@ -210,7 +210,7 @@ def test_equal_trainings_have_equal_identities(base: Path) -> None:
         (["loss.kind=fpl", "loss.weight=convex", "loss.fidelity=released"], ["loss.convex_coefficient=1.0"]),
         (["train.evaluate_every=10"], ["train.evaluate_every=99"]),
         ([], ["model.pretrained_sha256=0123456789"]),
-        (["method.name=supervised", "data.groups=2"], ["loss.kind=fpl", "data.unlabeled_batch=6"]),
+        (["method.name=supervised"], ["loss.kind=fpl", "data.unlabeled_batch=6"]),
     ],
 )
 def test_settings_that_nothing_reads_make_no_other_run(
