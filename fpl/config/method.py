@@ -33,8 +33,6 @@ class MethodOptions(Section):
     unlabeled: ClassVar[bool] = True
     # Unlabeled images of one slot by which a step brings an epoch further, as the released code counts.
     epoch_images: ClassVar[int] = 1
-    # Whether it has a place for the pixel loss, so that `loss.kind` means something.
-    pixel_loss: ClassVar[bool] = True
     # Whether nothing of a crop outside its image (`Batch.valid`) has a part in any loss.
     ignores_padding: ClassVar[bool] = False
     # Tables, without the name, under which every check of all methods is made: each way to train, and values for

@@ -19,9 +19,7 @@ from tests.methods.test_contract import Training
 from tests.train.runs import assert_equal_results, elsewhere, killed, run
 
 RULE = ("loss.kind=fpl", "loss.threshold_rule=labeled")
-WITH_PIXEL_LOSS = [
-    item for item in EXAMPLES if all_options()[item.method].pixel_loss and all_options()[item.method].unlabeled
-]
+WITH_PIXEL_LOSS = [item for item in EXAMPLES if all_options()[item.method].unlabeled]
 
 
 @pytest.mark.parametrize("example", WITH_PIXEL_LOSS, ids=str)
