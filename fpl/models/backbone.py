@@ -12,7 +12,8 @@ class Features(NamedTuple):
 
     Attributes:
         low: Stride 4, [B, C_low, h, w].
-        middle: What comes before the last stage, [B, C_middle, h', w']; only an auxiliary head looks at it.
+        middle: What comes before the last stage, [B, C_middle, h', w']; the decoder does not look at it, but an
+            auxiliary head or a method may.
         high: The backbone's own stride, 8 or 16, [B, C_high, h', w'].
     """
 
