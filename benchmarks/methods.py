@@ -59,7 +59,7 @@ def make_step(config: RunConfig, device: torch.device) -> Step:
     method = bare_method(config, device)
     method.attach(DrawnImages(config))
     optimizers = method.optimizers()
-    batch, clock = drawn_batch(config, method, STEPS - 10), Clock(STEPS - 10, STEPS, epoch_length=10)
+    batch, clock = drawn_batch(config, method, STEPS - 10), Clock(STEPS - 10, STEPS)
 
     def step() -> None:
         take_step(method, optimizers, batch, clock, config.train, device)

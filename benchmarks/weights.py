@@ -77,7 +77,7 @@ def norms(cells: tuple[Cell, Cell], seed: int, places: Places, share: float) -> 
     steps = math.ceil(share * own.train.steps)
     loader = make_loader(prepared.config, prepared.split, prepared.images, runner.request)
     for step, batch in zip(range(steps), loader, strict=False):
-        clock = Clock(step, own.train.steps, epoch_length=max(1, len(prepared.split.unlabeled)))
+        clock = Clock(step, own.train.steps)
         state, drawn = runner.state_dict(), torch.get_rng_state()
         pair = []
         for once, twice in probes:

@@ -66,28 +66,15 @@ class ImageSource(Protocol):
 
 @dataclass(frozen=True)
 class Clock:
-    """Where training stands: `step` of `total` steps is about to be taken (0-based).
-
-    `epoch_length` is the number of steps in which the unlabeled list is gone through once; None where it is not known.
-    """
+    """Where training stands: `step` of `total` steps is about to be taken (0-based)."""
 
     step: int
     total: int
-    epoch_length: int | None = None
 
     @property
     def progress(self) -> float:
         """Share of training that is over, in [0, 1)."""
         return self.step / self.total
-
-    @property
-    def epoch(self) -> int:
-        """Passes over the unlabeled list that are over, from 0."""
-        return self.step // self._epoch_length
-
-    def share_of(self, epochs: float) -> float:
-        """So many passes over the unlabeled list as a share of training, for `ramp`; more than 1 if it is shorter."""
-        return epochs * self._epoch_length / self.total
 
     def ramp(self, share: float, shape: Literal["linear", "sigmoid", "log"] = "linear") -> float:
         """Factor of a weight that rises over a share of training and then stays; 1 where the share is 0.
@@ -101,11 +88,6 @@ class Clock:
         if shape == "sigmoid":
             return math.exp(-5.0 * (1.0 - t) ** 2)
         return 1.0 - math.exp(-5.0 * t) if shape == "log" else t
-
-    @property
-    def _epoch_length(self) -> int:
-        assert self.epoch_length is not None, "the clock was not told how long an epoch is"
-        return self.epoch_length
 
 
 @dataclass

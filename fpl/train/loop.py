@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,8 +87,6 @@ class Run:
         self.optimizers = self.method.optimizers()
         trained = [parameter for parameter in self.method.parameters() if parameter.requires_grad]
         self.gradients = Gradients(trained, self.workers)
-        batch = config.data.unlabeled_batch
-        self.epoch_length = math.ceil(len(data.split.unlabeled) / batch) if batch else None
         self.memory = Memory()
         self.terms = TermLog(self.workers)
         total = config.train.steps
@@ -160,7 +157,7 @@ class Run:
             known.append(now)
 
     def _step(self, batch: Batch) -> None:
-        clock = Clock(self.memory.step, self.config.train.steps, self.epoch_length)
+        clock = Clock(self.memory.step, self.config.train.steps)
         step = clock.step + 1
         diagnose = step in self.diagnosed
         log = diagnose or step % self.options.log_every == 0 or step in (1, clock.total)

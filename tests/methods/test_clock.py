@@ -1,4 +1,4 @@
-"""Ramps and epochs by their closed forms."""
+"""Ramps by their closed forms."""
 
 from __future__ import annotations
 
@@ -31,14 +31,3 @@ def test_ramps_rise_within_0_and_1_and_are_none_without_a_share(shape) -> None:
     assert all(0 <= one <= other <= 1 for one, other in pairwise(values))
     assert values[0] < 0.01 and values[700] == values[-1] > 0.99
     assert Clock(0, 1000).ramp(0.0, shape) == 1.0
-
-
-def test_epochs() -> None:
-    clocks = [Clock(step, 40, 16) for step in (0, 15, 16, 39)]
-    assert [clock.epoch for clock in clocks] == [0, 0, 1, 2]
-    # Three of CPS's 34 epochs of 1157 steps.
-    clock = Clock(1157, 34 * 1157, 1157)
-    assert clock.epoch == 1 and clock.share_of(3) == pytest.approx(3 / 34)
-    assert clock.ramp(clock.share_of(3)) == pytest.approx(1 / 3)
-    with pytest.raises(AssertionError, match="how long an epoch is"):
-        _ = Clock(0, 40).epoch

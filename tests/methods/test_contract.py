@@ -72,7 +72,7 @@ class Training:
         return self._batches[step]
 
     def clock(self, step: int) -> Clock:
-        return Clock(step, STEPS, epoch_length=3)
+        return Clock(step, STEPS)
 
     def losses(self, step: int) -> Losses:
         return self.method.losses(self.batch(step).to(CPU), self.clock(step))
