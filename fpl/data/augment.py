@@ -185,9 +185,6 @@ def cutmix_masks(
     size: tuple[int, int],
     boxes: int = 3,
     area: tuple[float, float] = (0.25, 0.5),
-    *,
-    stream: int = 0,
-    probability: float = 1.0,
 ) -> Tensor:
     """CutMix masks, bool [B, H, W]: true where the second image is pasted.
 
@@ -201,17 +198,13 @@ def cutmix_masks(
         size: Height and width in pixels.
         boxes: Number of boxes.
         area: Smallest and largest area of a box, as a share of the image before the division by `boxes`.
-        stream: Masks of different streams are independent: for several mixes of the same images.
-        probability: Chance of a mask to hold any box at all, 0..1.
     """
     height, width = size
     numbers = positions.tolist() if isinstance(positions, Tensor) else list(positions)
     masks = np.zeros((len(numbers), height, width), dtype=bool)
     for mask, number in zip(masks, numbers, strict=True):
-        generator = seeded(seed, FOR_CUTMIX, stream, int(number))
-        share, aspect, top, left = generator.random((4, boxes))
-        if generator.random() >= probability:
-            continue
+        # 0 is the stream: UniMatch draws several.
+        share, aspect, top, left = seeded(seed, FOR_CUTMIX, 0, int(number)).random((4, boxes))
         share = area[0] + share * (area[1] - area[0])
         # share ** a times share ** (1 - a) is the area whatever the aspect a is.
         rows = np.rint(share**aspect * boxes**-0.5 * height).astype(int)

@@ -141,36 +141,28 @@ def strong_draw(draw: Draw, seed: int, cutout_side: float, view: StrongView = JI
     image = recoloured(draw, view, seed).image
     height, width = image.shape[-2:]
     box = (round(cutout_side * height), round(cutout_side * width))
-    hole = send(cutout_masks(seed, draw.position, (height, width), box, clipped=True), image.device)
+    hole = send(cutout_masks(seed, draw.position, (height, width), box), image.device)
     return replace(draw, image=image.masked_fill(hole.unsqueeze(1), 0.0), valid=draw.valid & ~hole)
 
 
-def cutout_masks(
-    seed: int,
-    positions: Iterable[int] | Tensor,
-    size: tuple[int, int],
-    box: tuple[int, int],
-    *,
-    clipped: bool,
-    stream: int = 0,
-) -> Tensor:
+def cutout_masks(seed: int, positions: Iterable[int] | Tensor, size: tuple[int, int], box: tuple[int, int]) -> Tensor:
     """Masks bool [B, *size] on the CPU, true in one box each: what is to be cut out.
+
+    The middle of a box is uniform over all pixels, so that some of it may lie outside (PseudoSeg, `cutout_with_mask`).
 
     Args:
         seed: Seed of the run.
-        positions: B positions in the unlabeled stream; a mask is a function of seed, stream and position.
+        positions: B positions in the unlabeled stream; a mask is a function of seed and position.
         size: Height and width in pixels.
         box: Height and width of the box; what exceeds the image is left out.
-        clipped: Whether the middle of the box is uniform over all pixels, so that some of it may lie outside
-            (PseudoSeg, `cutout_with_mask`), or the box over all places inside.
-        stream: Masks of different streams are independent.
     """
     numbers = _numbers(positions)
     masks = np.zeros((len(numbers), *size), dtype=bool)
+    # 0 is the stream, as in `cutmix_masks`.
     for mask, number in zip(masks, numbers, strict=True):
         window = []
-        for side, length, place in zip(size, box, seeded(seed, FOR_CUTOUT, stream, number).random(2), strict=True):
-            start = int(place * side) - length // 2 if clipped else int(place * (max(side - length, 0) + 1))
+        for side, length, place in zip(size, box, seeded(seed, FOR_CUTOUT, 0, number).random(2), strict=True):
+            start = int(place * side) - length // 2
             window.append(slice(max(start, 0), max(start + length, 0)))
         mask[tuple(window)] = True
     return torch.from_numpy(masks)

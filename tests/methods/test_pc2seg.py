@@ -297,7 +297,7 @@ def step_by_hand(method: Pc2Seg, batch: Batch) -> dict[str, Tensor]:
     pairs = zip(logits.chunk(2), batch.label[:, kept][..., kept].chunk(2), strict=True)
     terms = {"supervised": torch.stack([F.cross_entropy(*pair, ignore_index=255) for pair in pairs]).mean()}
     side = round(own.cutout_side * 40)
-    hole = cutout_masks(config.seed, draw.position, (40, 40), (side, side), clipped=True)
+    hole = cutout_masks(config.seed, draw.position, (40, 40), (side, side))
     strong = JITTER(draw.image, draw.valid, config.seed, draw.position).double() * ~hole.unsqueeze(1)
     seen = draw.valid & ~hole
     with torch.no_grad():

@@ -307,7 +307,7 @@ def strong_by_hand(method: PseudoSeg, batch: Batch) -> tuple[Tensor, Tensor]:
     draw, seed = batch.unlabeled[0], method.config.seed
     side = round(method.options.cutout_side * 40)
     image = JITTER(draw.image, draw.valid, seed, draw.position)
-    hole = cutout_masks(seed, draw.position, (40, 40), (side, side), clipped=True)
+    hole = cutout_masks(seed, draw.position, (40, 40), (side, side))
     return torch.where(hole.unsqueeze(1), torch.zeros_like(image), image), draw.valid & ~hole
 
 

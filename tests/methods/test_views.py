@@ -170,41 +170,18 @@ def assert_uniform(values: list[float], least: float, most: float) -> None:
     assert np.abs(ordered - (np.arange(len(ordered)) + 0.5) / len(ordered)).max() < 1.95 / len(ordered) ** 0.5
 
 
-def test_cutmix_masks_of_other_streams_and_chances() -> None:
-    keys = {"boxes": 1, "area": (0.5, 0.5)}
-    always = cutmix_masks(0, range(1000), (20, 30), **keys)  # type: ignore[arg-type]
-    some = cutmix_masks(0, range(1000), (20, 30), probability=0.5, **keys)  # type: ignore[arg-type]
-    # CutMix-Seg's box: half of the area, up to the rounding of its sides.
-    assert (always.float().mean((1, 2)) - 0.5).abs().max() < 0.05
-    held = some.any(2).any(1)
-    assert torch.equal(some[held], always[held])
-    assert abs(held.float().mean().item() - 0.5) < 5 * 0.5 / 1000**0.5
-    other = cutmix_masks(0, range(1000), (20, 30), stream=1, **keys)  # type: ignore[arg-type]
-    assert (other == always).all(2).all(1).float().mean().item() < 0.05
-    assert not cutmix_masks(0, range(9), (20, 30), probability=0.0).any()
-
-
-def test_cutout_inside_is_uniform_over_all_places() -> None:
-    masks = cutout_masks(0, range(3000), (5, 4), (2, 3), clipped=False)
-    assert masks.shape == (3000, 5, 4) and masks.sum((1, 2)).eq(6).all()
-    corners = Counter((int(mask.any(1).int().argmax()), int(mask.any(0).int().argmax())) for mask in masks)
-    assert len(corners) == 8 and all(abs(number - 375) < 5 * 375**0.5 for number in corners.values())
-
-
-def test_clipped_cutout_has_its_middle_anywhere() -> None:
+def test_cutout_has_its_middle_anywhere() -> None:
     """By enumeration: a pixel is cut with the chance that the middle lies within the box around it."""
     count, (height, width), (rows, columns) = 4000, (7, 6), (4, 2)
-    masks = cutout_masks(0, range(count), (height, width), (rows, columns), clipped=True)
+    masks = cutout_masks(0, range(count), (height, width), (rows, columns))
     expected = torch.zeros(height, width)
     for y in range(height):
         for x in range(width):
             top, left = y - rows // 2, x - columns // 2
             expected[max(top, 0) : top + rows, max(left, 0) : left + columns] += 1 / (height * width)
     assert (masks.float().mean(0) - expected).abs().max() < 5 * 0.5 / count**0.5
-    assert cutout_masks(0, range(3), (5, 5), (9, 9), clipped=False).all()
-    one = cutout_masks(0, torch.tensor([7]), (7, 6), (4, 2), clipped=True)
+    one = cutout_masks(0, torch.tensor([7]), (7, 6), (4, 2))
     assert torch.equal(one[0], masks[7])
-    assert not torch.equal(masks, cutout_masks(0, range(count), (7, 6), (4, 2), clipped=True, stream=1))
 
 
 def draw(value: int, truth: bool = True) -> Draw:
@@ -237,7 +214,7 @@ def test_a_strong_draw_cuts_a_box_out_of_image_and_valid_mask_alike() -> None:
     draw = Draw(image, valid, positions, positions, torch.full((4, 20, 20), 7, dtype=torch.uint8))
     found, whole = strong_draw(draw, 5, 0.4), strong_draw(draw, 5, 0.0)
     assert torch.equal(whole.image, JITTER(image, valid, 5, positions)) and torch.equal(whole.valid, valid)
-    hole = cutout_masks(5, positions, (20, 20), (8, 8), clipped=True)
+    hole = cutout_masks(5, positions, (20, 20), (8, 8))
     assert bool(hole.flatten(1).any(1).all()) and len({int(mask.sum()) for mask in hole}) > 1
     assert torch.equal(found.valid, valid & ~hole) and torch.equal(found.image, whole.image * ~hole.unsqueeze(1))
     assert found.truth is draw.truth and torch.equal(draw.valid, images(count=4, side=20)[1])
