@@ -101,9 +101,9 @@ class Images:
             return self.label(image_id)
         if (cached := self._cached("full_label", image_id, self.label_reads)) is not None:
             return cached
-        if (kept := self._kept.get(("full label", image_id))) is not None:
+        if (kept := self._kept.get(("full_label", image_id))) is not None:
             return kept
-        return self._keep("full label", image_id, self._read_label(image_id, self.label_reads))
+        return self._keep("full_label", image_id, self._read_label(image_id, self.label_reads))
 
     @property
     def kept_bytes(self) -> int:
