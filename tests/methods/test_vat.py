@@ -16,7 +16,7 @@ from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch
 from fpl.methods.base import Clock
 from fpl.methods.vat.method import Vat
-from fpl.methods.vat.perturbation import adaptive_radius, adversarial_direction, fixed_radius, unit
+from fpl.methods.vat.perturbation import adaptive_radius, adversarial_direction, fixed_radius, unit_length
 from fpl.train.runtime import autocast
 from fpl.train.step import take_step
 from tests.methods.support import CLOCK, batch_for, build, disturb
@@ -133,7 +133,7 @@ def test_the_direction_moves_the_output_more_than_any_drawn_one(run_file: Path) 
     method = made(configure(run_file))
     image = drawn(method.config).unlabeled[0].image[:1]
     generator = torch.Generator().manual_seed(0)
-    directions = unit(torch.randn(21, *image.shape[1:], generator=generator, dtype=torch.float64))
+    directions = unit_length(torch.randn(21, *image.shape[1:], generator=generator, dtype=torch.float64))
     network = method.teacher.eval()
     with torch.no_grad():
         target = network(image)
@@ -157,7 +157,7 @@ def test_the_direction_is_the_gradient_by_the_change(run_file: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     matrix = torch.randn(5, 12, generator=generator, dtype=torch.float64)
     image = torch.randn(1, 3, 2, 2, generator=generator, dtype=torch.float64)
-    start = 1e-6 * unit(torch.randn(1, 3, 2, 2, generator=generator, dtype=torch.float64))
+    start = 1e-6 * unit_length(torch.randn(1, 3, 2, 2, generator=generator, dtype=torch.float64))
 
     def logits(images: Tensor) -> Tensor:
         return images.flatten(1) @ matrix.T
@@ -178,9 +178,9 @@ def test_radii_by_hand() -> None:
     assert adaptive_radius(images.transpose(2, 3), 0.7).shape == (3, 1, 1, 1)
     torch.testing.assert_close(adaptive_radius(images.transpose(2, 3), 0.7), adaptive_radius(images, 0.7))
     assert fixed_radius(images, 0.5) == pytest.approx(0.5 * math.sqrt(2 * 4 * 5))
-    lengths = unit(images).flatten(1).norm(dim=1)
+    lengths = unit_length(images).flatten(1).norm(dim=1)
     torch.testing.assert_close(lengths, torch.ones(3))
-    assert torch.equal(unit(torch.zeros(1, 1, 2, 2)), torch.zeros(1, 1, 2, 2))
+    assert torch.equal(unit_length(torch.zeros(1, 1, 2, 2)), torch.zeros(1, 1, 2, 2))
 
 
 def test_the_inner_pass_is_float32_under_bf16_and_touches_no_gradient(run_file: Path) -> None:
@@ -268,7 +268,7 @@ def test_colours_change_before_the_perturbation(run_file: Path) -> None:
 def cosine_to_float64(method: Vat, start: float) -> float:
     """Of the direction that float32 finds to that of float64, on equal colours."""
     image = torch.randn(1, 3, 40, 40, generator=torch.Generator().manual_seed(2))
-    noise = unit(torch.randn(1, 3, 40, 40, generator=torch.Generator().manual_seed(4)))
+    noise = unit_length(torch.randn(1, 3, 40, 40, generator=torch.Generator().manual_seed(4)))
     directions = []
     for dtype in (torch.float64, torch.float32):
         network = copy.deepcopy(method.teacher).to(dtype).eval()

@@ -99,10 +99,10 @@ def adversarial_perturbation(
     with torch.autocast(features.device.type, enabled=False):
         with torch.no_grad():
             target = log_probabilities(clean)
-        direction = _unit(uniform.double() - 0.5).requires_grad_()
+        direction = _unit_length(uniform.double() - 0.5).requires_grad_()
         divergence = F.kl_div(log_probabilities(clean + step * direction), target, reduction="sum", log_target=True)
         (gradient,) = torch.autograd.grad(divergence, direction)
-    return features + (radius * _unit(gradient)).to(features.dtype)
+    return features + (radius * _unit_length(gradient)).to(features.dtype)
 
 
 def large_regions(foreground: NDArray[np.bool_], points: int) -> list[tuple[slice, slice]]:
@@ -186,7 +186,7 @@ def _keep(features: Tensor, kept: Tensor) -> Tensor:
     return features * nearest(kept, features.shape[-2:]).unsqueeze(1)
 
 
-def _unit(vectors: Tensor) -> Tensor:
+def _unit_length(vectors: Tensor) -> Tensor:
     """Each image's [B, C, h, w] divided by its length; 0 stays."""
     length = torch.linalg.vector_norm(vectors, dim=(1, 2, 3), keepdim=True)
     return vectors / torch.where(length == 0, torch.ones_like(length), length)

@@ -4,7 +4,7 @@ Miyato et al., "Virtual adversarial training" (TPAMI 2018), in the form that Fre
 their released code `train_seg_semisup_vat_mt.py`. Of an unlabeled image u, its colours changed by s, with student f and
 teacher g, both as probabilities,
 
-    r = e * unit(gradient by d of SUM KL(g(u) || g(s(u) + d))) at a small random d,
+    r = e * unit_length(gradient by d of SUM KL(g(u) || g(s(u) + d))) at a small random d,
     consistency = c * mean over all pixels of  v * KL(g(u) || f(s(u) + r)),
 
 where e is the length of the change, v is 0 on padding, and c is the share of pixels of which the teacher is sure. The
@@ -23,7 +23,7 @@ from fpl.methods.base import Clock, Losses, NetworkBuilder, Workers
 from fpl.methods.consistency import GatedConsistency
 from fpl.methods.teacher import Ema, evaluating
 from fpl.methods.vat.options import VatOptions
-from fpl.methods.vat.perturbation import adaptive_radius, adversarial_direction, fixed_radius, unit
+from fpl.methods.vat.perturbation import adaptive_radius, adversarial_direction, fixed_radius, unit_length
 from fpl.models import SegmentationNetwork
 from fpl.models.dropout import global_normal
 
@@ -71,7 +71,7 @@ class Vat(GatedConsistency):
         if self.options.direction == "student":
             network, target = self.network, self._evaluated_logits(self.network, image)
         noise = global_normal(tuple(image.shape), image.device).to(image.dtype)
-        start = unit(noise) * self.options.start_length(image.shape[-2], image.shape[-1])
+        start = unit_length(noise) * self.options.start_length(image.shape[-2], image.shape[-1])
         # In eval mode no statistics are gathered, and nothing is dropped.
         with evaluating(network):
             direction = adversarial_direction(

@@ -14,7 +14,7 @@ from torch import Tensor
 from fpl.losses.alternatives import soft_loss
 
 
-def unit(images: Tensor) -> Tensor:
+def unit_length(images: Tensor) -> Tensor:
     """Each image [B, C, H, W] divided by its Euclidean length, to which 1e-12 is added as released."""
     lengths = images.square().sum((1, 2, 3), keepdim=True).sqrt()
     return images / (lengths + 1e-12)
@@ -38,7 +38,7 @@ def adversarial_direction(logits: Callable[[Tensor], Tensor], target: Tensor, im
         perturbation = start.detach().clone().requires_grad_()
         distance = soft_loss(logits(image + perturbation), target).sum()
         (gradient,) = torch.autograd.grad(distance, perturbation)
-    return unit(gradient)
+    return unit_length(gradient)
 
 
 def adaptive_radius(image: Tensor, radius: float) -> Tensor:
