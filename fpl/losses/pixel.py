@@ -127,7 +127,7 @@ class PixelLoss(RuledLoss):
             second: Logits of a second teacher, of the same shape.
             inside: Pixels bool [B, *spatial] that ``second`` teaches; goes with it.
             size: (H, W) that logits [B, C, h, w] are enlarged to.
-            ground_truth: True classes [B, *spatial], uint8 or int64, other values are unknown; for statistics alone.
+            ground_truth: True classes [B, *spatial], uint8 or int64, other values are unknown; for diagnostics alone.
             watched: Pixels bool [B, *spatial] that statistics cover; None for those that count.
             groups: Number of groups of consecutive images, a divisor of B, that :meth:`total` balances each by itself.
                 Nothing else depends on it.

@@ -34,8 +34,8 @@ class PixelTerm(NamedTuple):
     cross_entropy: Tensor | None
     """Scalar, a constant: plain mean over counted pixels of the cross-entropy with the teacher's argmax, if needed."""
     statistics: dict[str, Tensor]
-    """Constants over counted pixels; empty unless collected. With a ground truth they have ``labeled_pixels`` and
-    ``impure_pixels``, those among them whose true class is no fuzzy positive."""
+    """Constants over counted pixels, or those that are watched; empty unless collected. All but :data:`BASIC` are of
+    :func:`fpl.losses.diagnostics.diagnose`, where it was asked for."""
     groups: tuple[PixelTerm, ...] = ()
     """The terms of groups of images that are balanced apart; their values add up to ``value``. Empty for one group."""
 
@@ -62,6 +62,7 @@ class Pair(NamedTuple):
     counted: Tensor | None
     """Pixels bool [B, *spatial]; None is all."""
     ground_truth: Tensor | None
+    """For diagnostics alone."""
 
     def pixels(self) -> Tensor | float:
         """How many count."""
@@ -143,8 +144,6 @@ def term_by_tensors(pair: Pair, formula: Formula) -> PixelTerm:
             with torch.no_grad():
                 fuzzy = fuzzy_positive_terms(student, teacher, formula.rules)
         statistics = _statistics(fuzzy, included, student.shape[1]) | {"cross_entropy_sum": cross_entropy_sum}
-        if pair.ground_truth is not None:
-            statistics |= _impurity(teacher, fuzzy.k, pair.ground_truth, included)
     return PixelTerm(
         value=divide(value, pixels if pair.denominator is None else pair.denominator),
         mean=divide(_total(per_pixel.detach(), included), pixels),
@@ -158,8 +157,6 @@ def term_by_kernel(kernel: Implementation, pair: Pair, formula: Formula) -> Pixe
     student, teaching, denominator = pair.student, pair.teaching, pair.denominator
     pixels = Pixels(student, teaching.teacher, teaching.second, teaching.inside, size=teaching.size)
     pixels = weighted_pixels(pixels, pair.weight_map, pair.counted)
-    if formula.collect and pair.ground_truth is not None:
-        pixels = pixels._replace(ground_truth=_narrow(pair.ground_truth, student.shape[1]))
     if denominator is None:
         denominator = pair.pixels()
     scale = divide(torch.ones((), device=student.device), denominator).float()
@@ -170,8 +167,6 @@ def term_by_kernel(kernel: Implementation, pair: Pair, formula: Formula) -> Pixe
     if formula.collect:
         statistics = {"k_histogram": found.histogram, "pixels": sums["pixels"].long()}
         statistics |= {f"{name}_sum": sums[name] for name in ("weight", "loss", "weighted_loss", "cross_entropy")}
-        if pixels.ground_truth is not None:
-            statistics |= {f"{name}_pixels": sums[name].long() for name in ("labeled", "impure")}
     return PixelTerm(
         value=found.value,
         mean=divide(sums["weighted_loss"], sums["pixels"]).float(),
@@ -258,24 +253,3 @@ def _statistics(fuzzy: FuzzyTerms, included: Tensor, classes: int) -> dict[str, 
         "loss_sum": _total(fuzzy.loss, included),
         "weighted_loss_sum": _total(fuzzy.loss * fuzzy.weight, included),
     }
-
-
-@torch.no_grad()
-def _impurity(teacher: Tensor, k: Tensor, truth: Tensor, included: Tensor) -> dict[str, Tensor]:
-    labeled = included & (truth >= 0) & (truth < teacher.shape[1])
-    label = torch.where(labeled, truth, 0).long().unsqueeze(1)
-    own = teacher.gather(1, label)
-    index = torch.arange(teacher.shape[1], device=teacher.device).view(1, -1, *[1] * (teacher.ndim - 2))
-    ahead = (teacher > own) | ((teacher == own) & (index < label))
-    # Of a teacher that is no number, no class is known to be positive.
-    positive = (ahead.sum(1) < k) & teacher.amax(1).isfinite()
-    return {"labeled_pixels": labeled.sum(), "impure_pixels": (labeled & ~positive).sum()}
-
-
-def _narrow(truth: Tensor, classes: int) -> Tensor | None:
-    """True classes as the kernels take them, uint8; None if there are too many classes for it."""
-    if truth.dtype == torch.uint8:
-        return truth
-    if classes > 255:
-        return None
-    return torch.where((truth >= 0) & (truth < classes), truth, 255).to(torch.uint8)

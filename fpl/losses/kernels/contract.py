@@ -90,16 +90,13 @@ class Pixels(NamedTuple):
     """float32 [B, *spatial]."""
     counted: Tensor | None = None
     """bool [B, *spatial]; None: all pixels. A pixel that does not count adds nothing, whatever its logits are."""
-    ground_truth: Tensor | None = None
-    """uint8 [B, *spatial], classes; other values are unknown. For the impurity alone."""
     size: tuple[int, int] | None = None
     """Enlarge logits [B, C, h, w] to this (H, W), bilinearly with aligned corners, before anything else."""
 
 
 # Columns of `Summed.sums`, all over counted pixels: their number; loss * weight * weight map; loss * weight; loss;
-# weight; cross-entropy with the teacher's argmax (0 unless asked for); pixels whose ground truth is a class; those
-# among them whose class is no fuzzy positive (of ``soft``: has a membership below one half).
-SUMS = ("pixels", "value", "weighted_loss", "loss", "weight", "cross_entropy", "labeled", "impure")
+# weight; cross-entropy with the teacher's argmax (0 unless asked for).
+SUMS = ("pixels", "value", "weighted_loss", "loss", "weight", "cross_entropy")
 VALUE = SUMS.index("value")
 
 

@@ -35,7 +35,6 @@ def summed(
     inside = as_map(pixels.inside, torch.bool)
     weight_map = as_map(pixels.weight_map, torch.float32)
     counted = as_map(pixels.counted, torch.bool)
-    ground_truth = as_map(pixels.ground_truth, torch.uint8)
     written = addressable(memory.empty_like(student)) if gradient else None
     sums = torch.empty(len(SUMS), dtype=torch.float64, device="cpu")
     histogram = torch.empty(settings.classes, dtype=torch.int64, device="cpu")
@@ -48,7 +47,6 @@ def summed(
         address(inside),
         address(weight_map),
         address(counted),
-        address(ground_truth),
         ctypes.c_float(1.0 if scale is None else scale.item()),
         ctypes.c_int32(cross_entropy),
         reference(describe(written)),

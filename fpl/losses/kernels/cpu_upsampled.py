@@ -34,7 +34,6 @@ class CUpsampled(ctypes.Structure):
         ("inside", ctypes.c_void_p),
         ("weight_map", ctypes.c_void_p),
         ("counted", ctypes.c_void_p),
-        ("ground_truth", ctypes.c_void_p),
         ("constant", ctypes.c_float),
         ("cross_entropy", ctypes.c_int32),
     )
@@ -62,7 +61,6 @@ def summed_upsampled(
     inside = None if pixels.second is None else as_map(pixels.inside, torch.bool)
     weight_map = as_map(pixels.weight_map, torch.float32)
     counted = as_map(pixels.counted, torch.bool)
-    ground_truth = as_map(pixels.ground_truth, torch.uint8)
     written = torch.empty_like(student) if gradient else None
     sums = torch.empty(len(SUMS), dtype=torch.float64)
     histogram = torch.empty(settings.classes, dtype=torch.int64)
@@ -79,7 +77,6 @@ def summed_upsampled(
         inside=address(inside),
         weight_map=address(weight_map),
         counted=address(counted),
-        ground_truth=address(ground_truth),
         constant=1.0 if scale is None else scale.item(),
         cross_entropy=cross_entropy,
     )

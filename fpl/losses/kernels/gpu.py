@@ -231,7 +231,6 @@ def _prepare(pixels: Pixels) -> Pixels:
         inside=_bytes(pixels.inside),
         weight_map=None if pixels.weight_map is None else pixels.weight_map.detach().contiguous(),
         counted=_bytes(pixels.counted),
-        ground_truth=None if pixels.ground_truth is None else pixels.ground_truth.contiguous(),
     )
 
 
@@ -240,7 +239,7 @@ def _bytes(mask: Tensor | None) -> Tensor | None:
 
 
 def _maps(pixels: Pixels) -> tuple[Tensor | None, ...]:
-    return pixels.inside, pixels.weight_map, pixels.counted, pixels.ground_truth
+    return pixels.inside, pixels.weight_map, pixels.counted
 
 
 def _blocks(classes: int) -> dict[str, int]:

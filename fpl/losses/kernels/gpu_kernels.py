@@ -18,7 +18,6 @@ import triton.language as tl
 from fpl.losses.kernels.gpu_pixel import (
     adaptive_weight,
     is_positive,
-    known_and_missed,
     loss_gradient,
     one_pair,
     read_teacher,
@@ -53,7 +52,7 @@ def cells(image, pixel, classes, of_image, of_class, of_pixel):
 
 @triton.jit(do_not_specialize=PLAIN_NUMBERS)
 def summed_kernel(
-    student, teacher, second, inside, weight_map, counted_map, ground_truth, scale, gradient, sums, histogram,
+    student, teacher, second, inside, weight_map, counted_map, scale, gradient, sums, histogram,
     pixels,
     student_image, student_class, student_pixel,
     teacher_image, teacher_class, teacher_pixel,
@@ -63,7 +62,7 @@ def summed_kernel(
     CROSS_ENTROPY: tl.constexpr, CLASSES: tl.constexpr, BLOCK_CLASSES: tl.constexpr, BLOCK_PIXELS: tl.constexpr,
     BINS: tl.constexpr,
 ):  # fmt: skip
-    """Sums of one block of pixels into ``sums`` [8, programs] and ``histogram`` [programs, BINS], and its gradient.
+    """Sums of one block of pixels into ``sums`` [6, programs] and ``histogram`` [programs, BINS], and its gradient.
 
     Tensors that are None are left out when compiling. Bin 0 of the histogram is for pixels that do not count.
     """
@@ -85,7 +84,7 @@ def summed_kernel(
     student_cells = student + cells(image, pixel, classes, student_image, student_class, student_pixel)
     logits = tl.load(student_cells, read, other=0.0).to(tl.float32)
 
-    k, loss, weight, entropy, exponential, positive_share, negative_share, positive = one_pair(
+    k, loss, weight, entropy, exponential, positive, positive_share, negative_share = one_pair(
         logits, scores, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, curvature, coefficient,
         STRATEGY, WEIGHT, RELEASED, CLASSES, CROSS_ENTROPY, SOFT,
     )  # fmt: skip
@@ -105,11 +104,6 @@ def summed_kernel(
     store_sum(sums, 4, number, programs, weight)
     if CROSS_ENTROPY:
         store_sum(sums, 5, number, programs, tl.where(counted, entropy, 0.0))
-    if ground_truth is not None:
-        truth = tl.load(ground_truth + on_map, counted, other=255)
-        known, missed = known_and_missed(truth, counted, positive, classes, CLASSES)
-        store_sum(sums, 6, number, programs, known)
-        store_sum(sums, 7, number, programs, missed)
     bins = tl.histogram(tl.where(counted, k, 0), BINS)
     tl.store(histogram + number.to(tl.int64) * BINS + tl.arange(0, BINS), bins)
     if gradient is not None:
@@ -147,7 +141,7 @@ def mapped_kernel(
         scores, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, STRATEGY, RELEASED, CLASSES
     )
     if SOFT:
-        part, loss, weight, _, _ = soft_pair(
+        part, loss, weight, _ = soft_pair(
             logits, scores, classes, valid, k, cumulative, probability, last_value, last_class, threshold, cap,
             curvature, coefficient, WEIGHT, RELEASED, CLASSES,
         )  # fmt: skip
@@ -195,7 +189,7 @@ def mapped_gradient_kernel(
         k, cumulative, probability, last_value, last_class, _, _ = read_teacher(
             scores, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, STRATEGY, RELEASED, CLASSES
         )
-        _, _, _, result, _ = soft_pair(
+        _, _, _, result = soft_pair(
             logits, scores, classes, valid, k, cumulative, probability, last_value, last_class, threshold, cap,
             1.0, 0.0, 3, RELEASED, CLASSES,
         )  # fmt: skip

@@ -184,8 +184,7 @@ def soft_pair(
     """Strategy ``soft``: means over the K positives that :func:`choose` found and K + 1, to which one belongs in part.
 
     Returns:
-        Membership of that class, loss and weight of each pixel, the loss's gradient [BLOCK_CLASSES, BLOCK_PIXELS], and
-        the positives, to which the class counts from a membership of one half on.
+        Membership of that class, loss and weight of each pixel, and the loss's gradient [BLOCK_CLASSES, BLOCK_PIXELS].
     """
     value, index = next_highest(teacher, classes, valid, last_value, last_class)
     after_value, _ = next_highest(teacher, classes, valid, value, index)
@@ -210,7 +209,7 @@ def soft_pair(
     gradient = tl.where(some[None, :], gradient + more, gradient)
     loss = tl.where(some, loss + part * (wider_loss - loss), loss)
     weight = tl.where(some, weight + part * (wider_weight - weight), weight)
-    return part, loss, weight, gradient, tl.where((part >= 0.5)[None, :], wider, positive)
+    return part, loss, weight, gradient
 
 
 @triton.jit
@@ -235,15 +234,15 @@ def one_pair(
     """Everything about a block of pixels of one pair.
 
     Returns:
-        K, loss, weight and cross-entropy (0 unless asked for) of each pixel, what :func:`loss_gradient` takes, and the
-        positives.
+        K, loss, weight and cross-entropy (0 unless asked for) of each pixel, and what :func:`loss_gradient` takes.
     """
     k, cumulative, probability, last_value, last_class, first, total = read_teacher(
         teacher, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, STRATEGY, RELEASED, CLASSES
     )
     several = k
+    positive = is_positive(teacher, classes, last_value, last_class)
     if SOFT:
-        part, loss, weight, exponential, positive = soft_pair(
+        part, loss, weight, exponential = soft_pair(
             student, teacher, classes, valid, k, cumulative, probability, last_value, last_class, threshold, cap,
             curvature, coefficient, WEIGHT, RELEASED, CLASSES,
         )  # fmt: skip
@@ -253,7 +252,6 @@ def one_pair(
         positive_share, negative_share = tl.full(loss.shape, -1.0, tl.float32), tl.full(loss.shape, 1.0, tl.float32)
     else:
         weight = adaptive_weight(k, cumulative, probability, curvature, coefficient, WEIGHT, RELEASED, CLASSES)
-        positive = is_positive(teacher, classes, last_value, last_class)
         loss, exponential, positive_share, negative_share = regularize(student, positive, valid)
     # A diverged teacher can still have a rank; its pixel has to be seen.
     poison = tl.where(total >= 1.0, 1.0, float("nan"))
@@ -261,18 +259,7 @@ def one_pair(
     entropy = tl.zeros_like(loss)
     if CROSS_ENTROPY:
         entropy = cross_entropy(student, classes, valid, counted, first, total, several, loss)
-    # Of a teacher that is no number, no class is known to be positive.
-    positive = positive & (total >= 1.0)[None, :]
-    return k, loss, weight, entropy, exponential, positive_share * poison, negative_share * poison, positive
-
-
-@triton.jit
-def known_and_missed(ground_truth, counted, positive, classes, CLASSES: tl.constexpr):
-    """1.0 where the ground truth is a class, and 1.0 where that class is no fuzzy positive."""
-    truth = ground_truth.to(tl.int32)
-    known = counted & (truth < CLASSES)
-    hit = tl.max((positive & (classes == truth[None, :])).to(tl.int32), 0)
-    return tl.where(known, 1.0, 0.0), tl.where(known & (hit == 0), 1.0, 0.0)
+    return k, loss, weight, entropy, exponential, positive, positive_share * poison, negative_share * poison
 
 
 @triton.jit

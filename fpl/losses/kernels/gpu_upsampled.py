@@ -19,7 +19,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from fpl.losses.kernels.gpu_pixel import known_and_missed, loss_gradient, one_pair, store_sum
+from fpl.losses.kernels.gpu_pixel import loss_gradient, one_pair, store_sum
 
 PLAIN_NUMBERS = [
     "low_height", "low_width", "height", "width", "rows_over", "rows_under", "columns_over", "columns_under", "parts",
@@ -59,7 +59,7 @@ def store_corners(target, corners, upper_left, upper_right, lower_left, lower_ri
 
 @triton.jit(do_not_specialize=PLAIN_NUMBERS)
 def upsampled_kernel(
-    student, teacher, second, inside, weight_map, counted_map, ground_truth, scale, scratch, sums, histogram,
+    student, teacher, second, inside, weight_map, counted_map, scale, scratch, sums, histogram,
     images, low_height, low_width, height, width, rows_over, rows_under, columns_over, columns_under, parts,
     student_image, student_class, student_row, student_column,
     teacher_image, teacher_class, teacher_row, teacher_column,
@@ -103,8 +103,8 @@ def upsampled_kernel(
     teacher_below = tl.where(has_below, teacher_row, 0)
 
     nothing = tl.zeros([BLOCK_CELLS], tl.float32)
-    pixels, value, weighted_loss, loss_sum, weight_sum = nothing, nothing, nothing, nothing, nothing
-    entropy_sum, known_sum, missed_sum = nothing, nothing, nothing
+    pixels, value, weighted_loss = nothing, nothing, nothing
+    loss_sum, weight_sum, entropy_sum = nothing, nothing, nothing
     bins = tl.zeros([BINS], tl.int32)
     no_logits = tl.zeros([BLOCK_CLASSES, BLOCK_CELLS], tl.float32)
     upper_left, upper_right, lower_left, lower_right = no_logits, no_logits, no_logits, no_logits
@@ -129,7 +129,7 @@ def upsampled_kernel(
                 teacher_corner = tl.where(chosen[None, :], second + from_corner, teacher_corner)
             scores = enlarge(teacher_corner, teacher_right, teacher_below, x_share, y_share, read)
             scores = tl.where(valid, scores, float("-inf"))
-            k, loss, weight, entropy, exponential, positive_share, negative_share, positive = one_pair(
+            k, loss, weight, entropy, exponential, positive, positive_share, negative_share = one_pair(
                 logits, scores, classes, valid, counted, threshold, limit, cap, ratio, ratio_rest, curvature,
                 coefficient, STRATEGY, WEIGHT, RELEASED, CLASSES, CROSS_ENTROPY, SOFT,
             )  # fmt: skip
@@ -145,11 +145,6 @@ def upsampled_kernel(
             weight_sum += weight
             if CROSS_ENTROPY:
                 entropy_sum += tl.where(counted, entropy, 0.0)
-            if ground_truth is not None:
-                truth = tl.load(ground_truth + on_map, counted, other=255)
-                known, missed = known_and_missed(truth, counted, positive, classes, CLASSES)
-                known_sum += known
-                missed_sum += missed
             bins += tl.histogram(tl.where(counted, k, 0), BINS)
             if scratch is not None:
                 upstream = mapped
@@ -171,8 +166,6 @@ def upsampled_kernel(
     store_sum(sums, 3, number, programs, loss_sum)
     store_sum(sums, 4, number, programs, weight_sum)
     store_sum(sums, 5, number, programs, entropy_sum)
-    store_sum(sums, 6, number, programs, known_sum)
-    store_sum(sums, 7, number, programs, missed_sum)
     tl.store(histogram + number.to(tl.int64) * BINS + tl.arange(0, BINS), bins)
     if scratch is not None:
         plane = low_height.to(tl.int64) * low_width

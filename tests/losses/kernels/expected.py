@@ -96,13 +96,5 @@ def expect_sums(expected: Expected, pixels: Pixels) -> dict[str, float]:
         "loss": expected.loss,
         "weight": expected.weight,
         "cross_entropy": expected.cross_entropy,
-        "labeled": torch.zeros_like(expected.loss),
-        "impure": torch.zeros_like(expected.loss),
     }
-    if pixels.ground_truth is not None:
-        classes = pixels.teacher.shape[1]
-        labeled = pixels.ground_truth < classes
-        truth = pixels.ground_truth.long().clamp(max=classes - 1).unsqueeze(1)
-        rank = class_rank(pixels.teacher).gather(1, truth).squeeze(1)
-        sums |= {"labeled": labeled, "impure": labeled & (rank >= expected.k)}
     return {name: values[counted].double().sum().item() for name, values in sums.items()}

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fpl.losses.assignment import class_rank, sort_classes
+from fpl.losses.assignment import sort_classes
 from fpl.losses.fuzzy import fuzzy_positive_terms
 from fpl.losses.kernels.contract import Pixels, Settings, Summed, make_settings
 
@@ -57,13 +57,7 @@ def expected(pixels: Pixels, scale: float = 1.0, **keywords: Any) -> Expected:
     value = (weighted if pixels.weight_map is None else weighted * pixels.weight_map)[counted].sum()
     (gradient,) = torch.autograd.grad(scale * value, leaf)
     entropy = F.cross_entropy(student, teacher.max(1).indices, reduction="none")
-    known = torch.zeros_like(counted)
-    impure = known
-    if pixels.ground_truth is not None:
-        known = counted & (pixels.ground_truth < student.shape[1])
-        truth = torch.where(known, pixels.ground_truth, 0).long()
-        impure = known & (class_rank(teacher).gather(1, truth.unsqueeze(1)).squeeze(1) >= terms.k)
-    maps = [counted.double(), None, weighted, terms.loss, terms.weight, entropy, known.double(), impure.double()]
+    maps = [counted.double(), None, weighted, terms.loss, terms.weight, entropy]
     sums = [value if one is None else one[counted].sum() for one in maps]
     return {
         "sums": torch.stack(sums).detach(),
@@ -97,8 +91,7 @@ def check(found: Summed, wanted: Expected, gradient_error: float = 3e-6) -> None
 
 
 def maps(*shape: int) -> dict[str, Tensor]:
-    """A weight map with zeros, pixels that do not count, and a ground truth with unknown pixels."""
+    """A weight map with zeros, and pixels that do not count."""
     weight_map = normal(*shape, seed=5).abs()
     weight_map.view(-1)[::3] = 0.0
-    truth = torch.randint(0, 9, shape, generator=torch.Generator().manual_seed(6), dtype=torch.uint8)
-    return {"weight_map": weight_map, "counted": normal(*shape, seed=7) > -1, "ground_truth": truth}
+    return {"weight_map": weight_map, "counted": normal(*shape, seed=7) > -1}

@@ -69,12 +69,6 @@ def expect(pixels: Pixels, scale: float, weights_of: str = "float32", **keywords
     (gradient,) = torch.autograd.grad(value * scale, low)
     cross_entropy = F.cross_entropy(student, teacher.max(1).indices, reduction="none")
     classes = student.shape[1]
-    labeled = impure = torch.zeros_like(counted)
-    if pixels.ground_truth is not None:
-        labeled = counted & (pixels.ground_truth < classes)
-        truth = pixels.ground_truth.long().clamp(max=classes - 1).unsqueeze(1)
-        logit, index = teacher.gather(1, truth), torch.arange(classes)[None, :, None, None]
-        impure = labeled & (((teacher > logit) | ((teacher == logit) & (index < truth))).sum(1) >= terms.k)
     sums = {
         "pixels": counted.sum(),
         "value": value,
@@ -82,8 +76,6 @@ def expect(pixels: Pixels, scale: float, weights_of: str = "float32", **keywords
         "loss": terms.loss[counted].sum(),
         "weight": terms.weight[counted].sum(),
         "cross_entropy": cross_entropy[counted].sum(),
-        "labeled": labeled.sum(),
-        "impure": impure.sum(),
     }
     histogram = torch.bincount(terms.k[counted] - 1, minlength=classes)
     return Expected({name: number.item() for name, number in sums.items()}, histogram, gradient)
@@ -97,7 +89,7 @@ def compute(
 
 
 def make(classes: int, low: tuple[int, int], size: tuple[int, int], *, everything: bool = True) -> Pixels:
-    """Two images; with ``everything`` a rectangle of a second teacher, a weight map, uncounted pixels and classes."""
+    """Two images; with ``everything`` a rectangle of a second teacher, a weight map and uncounted pixels."""
     generator = torch.Generator().manual_seed(classes + 1000 * low[0] + size[1])
     student, teacher, second = (3 * torch.randn(2, classes, *low, generator=generator) for _ in range(3))
     if not everything:
@@ -105,7 +97,6 @@ def make(classes: int, low: tuple[int, int], size: tuple[int, int], *, everythin
     inside = torch.zeros(2, *size, dtype=torch.bool)
     inside[0, size[0] // 4 :, size[1] // 3 : 2 * size[1] // 3 + 1] = True
     inside[1, : size[0] // 2 + 1] = True
-    ground_truth = torch.randint(0, classes + 1, (2, *size), generator=generator)
     return Pixels(
         student,
         teacher,
@@ -113,7 +104,6 @@ def make(classes: int, low: tuple[int, int], size: tuple[int, int], *, everythin
         inside=inside,
         weight_map=2 * torch.rand(2, *size, generator=generator),
         counted=torch.rand(2, *size, generator=generator) < 0.7,
-        ground_truth=torch.where(ground_truth == classes, 255, ground_truth).to(torch.uint8),
         size=size,
     )
 
@@ -210,7 +200,7 @@ def test_threads_do_not_change_a_bit(low: tuple[int, int], size: tuple[int, int]
 def test_nan_reaches_the_pixels_it_reaches_in_interpolation(
     which: str, low: tuple[int, int], size: tuple[int, int]
 ) -> None:
-    pixels = make(3, low, size)._replace(weight_map=None, ground_truth=None)
+    pixels = make(3, low, size)._replace(weight_map=None)
     logits = getattr(pixels, which)
     logits[0, 1, 2, 1] = torch.nan
     touched = enlarge(logits, size).isnan().any(1)

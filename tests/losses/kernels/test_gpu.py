@@ -16,7 +16,6 @@ from tests.losses.kernels.gpu_cases import (
     DEVICE,
     certain,
     check,
-    enlarged,
     expected,
     gpu,
     maps,
@@ -154,7 +153,7 @@ def test_choosing_a_teacher_is_mixing_them_first(second_layout: torch.memory_for
     assert torch.equal(found.gradient, mixed.gradient)
 
 
-def test_maps_scale_and_ground_truth() -> None:
+def test_maps_and_scale() -> None:
     pixels = Pixels(normal(2, 7, 5, 4), normal(2, 7, 5, 4, seed=1), **maps(2, 5, 4))
     check(run(pixels, scale=0.37), expected(pixels, scale=0.37), gradient_error=1e-5)
     # Other numbers of a pixel that does not count, and a NaN weight of one that does.
@@ -250,15 +249,3 @@ def test_rescale_leaves_zeros_alone(factor: float) -> None:
     found = gpu.rescale(gradient, torch.tensor(factor, device=DEVICE))
     wanted = torch.tensor([0.0, 2 * factor, 0.0, -3 * factor])
     torch.testing.assert_close(found.cpu(), wanted, equal_nan=True, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("size", [None, (3, 5)])
-def test_no_class_of_a_broken_teacher_is_positive(size: tuple[int, int] | None) -> None:
-    student, teacher = normal(1, 5, 2, 3), normal(1, 5, 2, 3, seed=1)
-    teacher[0, 4, 1, 1] = torch.nan
-    pixels = Pixels(student, teacher, size=size)
-    broken = enlarged(teacher, size)[0].isnan().any(0)
-    for truth in range(5):
-        ground_truth = torch.where(broken, truth, 255).to(torch.uint8).unsqueeze(0)
-        found = run(pixels._replace(ground_truth=ground_truth))
-        assert found.sums[6:].tolist() == [int(broken.sum())] * 2

@@ -57,11 +57,11 @@ using namespace fpl;
 // All return what `status_of` does.
 extern "C" {
 
-// The summed form. Maps are [images, pixels]; null: no second teacher, weight map, restriction, ground truth, gradient.
+// The summed form. Maps are [images, pixels]; null: no second teacher, weight map, restriction, gradient.
 int32_t fpl_summed(const Settings* settings, int64_t images, int64_t pixels, const Logits* student,
                    const Logits* teacher, const Logits* second, const uint8_t* inside, const float* weight_map,
-                   const uint8_t* counted, const uint8_t* ground_truth, float scale, int32_t cross_entropy,
-                   const Logits* gradient, double* sums, int64_t* histogram) {
+                   const uint8_t* counted, float scale, int32_t cross_entropy, const Logits* gradient, double* sums,
+                   int64_t* histogram) {
   return status_of([&] {
     const Settings& s = *settings;
     sum_units(s, count_strips(images, pixels), sums, histogram, [&](int64_t strip, Buffers& buffers, Totals& totals) {
@@ -72,12 +72,7 @@ int32_t fpl_summed(const Settings* settings, int64_t images, int64_t pixels, con
         load_at(*student, s, p, buffers.z);
         if (weight_map)
           for (int64_t l = 0; l < p.count; ++l) factor[l] = scale * weight_map[at + l];
-        TileInput input{p.count,
-                        weight_map ? factor : nullptr,
-                        scale,
-                        shifted(weight_map, at),
-                        shifted(counted, at),
-                        shifted(ground_truth, at)};
+        TileInput input{p.count, weight_map ? factor : nullptr, scale, shifted(weight_map, at), shifted(counted, at)};
         work_on_tile(s, buffers, input, totals, gradient != nullptr, cross_entropy != 0);
         if (gradient) store_tile(*gradient, p.image, p.first, s.classes, p.count, buffers.z);
       });

@@ -6,7 +6,7 @@
 //   sum_units(settings, units, sums, histogram, [&](int64_t unit, Buffers& buffers, Totals& totals) {
 //     // Fill buffers.t[class][pixel] and buffers.z[class][pixel] with teacher and student, count <= TILE pixels, and
 //     // repeat the last pixel up to a multiple of LANES (`pad_row` of logits.hpp).
-//     TileInput input{count, nullptr, scale, nullptr, nullptr, nullptr};
+//     TileInput input{count, nullptr, scale, nullptr, nullptr};
 //     work_on_tile(settings, buffers, input, totals, gradient, cross_entropy);
 //     // buffers.z is now the gradient (with `gradient`; else it is undefined). buffers.t is undefined.
 //   });
@@ -30,7 +30,7 @@
 namespace fpl {
 
 // Columns of `SUMS` in contract.py.
-enum Sum { PIXELS, VALUE, WEIGHTED_LOSS, LOSS, WEIGHT, CROSS_ENTROPY, LABELED, IMPURE, SUMS };
+enum Sum { PIXELS, VALUE, WEIGHTED_LOSS, LOSS, WEIGHT, CROSS_ENTROPY, SUMS };
 
 struct Totals {
   double sums[SUMS];
@@ -39,12 +39,11 @@ struct Totals {
 
 // Arrays have `count` entries or more.
 struct TileInput {
-  int64_t count;               // pixels, 1 .. TILE
-  const float* factor;         // gradient of SUM factor * weight * loss: scale times weight map; null: `constant`
+  int64_t count;            // pixels, 1 .. TILE
+  const float* factor;      // gradient of SUM factor * weight * loss: scale times weight map; null: `constant`
   float constant;
-  const float* weight_map;     // further factor in VALUE; null: 1
-  const uint8_t* counted;      // 0: the pixel adds nothing and its gradient is 0, whatever it holds; null: all count
-  const uint8_t* ground_truth; // class of each pixel; null: LABELED and IMPURE stay 0
+  const float* weight_map;  // further factor in VALUE; null: 1
+  const uint8_t* counted;   // 0: the pixel adds nothing and its gradient is 0, whatever it holds; null: all count
 };
 
 // Scratch of one thread.
@@ -76,17 +75,6 @@ FPL_INLINE I counted_lanes(const TileInput& input, int64_t g) {
   if (input.counted)
     for (int64_t l = 0; l < LANES && g + l < input.count; ++l) use[l] = input.counted[g + l] ? -1 : 0;
   return use;
-}
-
-inline void count_impurity(const Settings& s, const float (*t)[TILE], int64_t g, const TileInput& input, I use,
-                           const Chosen& chosen, Totals& totals) {
-  for (int64_t l = 0; l < LANES && g + l < input.count; ++l) {
-    const int32_t truth = input.ground_truth[g + l];
-    if (!use[l] || truth >= s.classes) continue;
-    const float x = t[truth][g + l], value = chosen.value[l];
-    totals.sums[LABELED] += 1;
-    totals.sums[IMPURE] += x > value || (x == value && truth <= chosen.index[l]) ? 0 : 1;
-  }
 }
 
 FPL_INLINE void clear_gradient(int32_t classes, float (*z)[TILE], int64_t g, I use) {
@@ -124,7 +112,6 @@ void work_on_tile_by(const Settings& s, Buffers& buffers, const TileInput& input
     if (partly) both = soft_of(s, t, z, g, chosen, part);
     const Chosen whole = chosen;
     if (partly) chosen = counted(whole, both);
-    if (input.ground_truth) count_impurity(s, t, g, input, use, chosen, totals);
     F other = all(0.0f);
     if (cross_entropy && several)
       other = known ? cross_entropy_of(classes, t, z, g, chosen.top) : all(NOT_A_NUMBER);

@@ -24,7 +24,6 @@ struct Upsampled {
   const uint8_t* inside;           // where the second teacher teaches
   const float* weight_map;
   const uint8_t* counted;
-  const uint8_t* ground_truth;
   float constant;  // what the gradient is multiplied by
   int32_t cross_entropy;
 };
@@ -119,8 +118,7 @@ void work_on_strip(const Settings& settings, const Upsampled& u, const Axis& row
       const float* weights = part(u.weight_map);
       if (weights)
         for (int64_t x = 0; x < count; ++x) memory.factor[x] = u.constant * weights[x];
-      const TileInput input{count, weights ? memory.factor : nullptr, u.constant, weights, part(u.counted),
-                            part(u.ground_truth)};
+      const TileInput input{count, weights ? memory.factor : nullptr, u.constant, weights, part(u.counted)};
       work_on_tile(settings, buffers, input, totals, u.gradient.cells.data != nullptr, u.cross_entropy != 0);
       if (!u.gradient.cells.data) continue;
       gradient.add(place.upper, place.rest, buffers.z[0]);
