@@ -81,12 +81,13 @@ class TaughtMethod(Method):
 
     Args:
         config: This and the next two are those of `Method`.
-        build_network: Makes the student; the teacher begins as a copy of it.
+        build_network: Makes the student.
         workers: The processes that share the global batch.
         ema: How the teacher follows.
         evaluated: Which of the two is evaluated and kept as the best.
         held: Whose batch norms use their running statistics in training too, and leave them as they are: those of
             neither network, of both backbones, or all.
+        build_teacher: Makes the teacher, after the student; None: it begins as a copy of the student.
     """
 
     def __init__(
@@ -97,12 +98,13 @@ class TaughtMethod(Method):
         ema: Ema,
         evaluated: Literal["student", "teacher"] = "teacher",
         held: Literal["none", "backbone", "all"] = "none",
+        build_teacher: NetworkBuilder | None = None,
     ) -> None:
         super().__init__(config, build_network, workers)
         self.ema = ema
         self.evaluated = evaluated
         self.held = held
-        self.teacher = teacher_of(self.network)
+        self.teacher = teacher_of(self.network) if build_teacher is None else build_teacher().requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
         """Switch between training and evaluation; the teacher follows as its mode has it, held batch norms do not."""

@@ -21,6 +21,7 @@ from fpl.methods.ael.bank import class_confidence
 from fpl.methods.ael.method import Ael
 from fpl.methods.ael.mix import pixel_weights
 from fpl.methods.base import Clock
+from fpl.models import build_network
 from fpl.train.runtime import autocast
 from tests.methods.support import CLOCK, assert_all_learn, batch_for, build
 
@@ -361,6 +362,20 @@ def test_teacher_is_another_network_and_then_the_students_average(run_file: Path
     method.after_step(Clock(1, 10))  # decay 1/2
     for name, value in teacher.items():
         torch.testing.assert_close(value.detach(), before[name].detach() + 0.5)
+
+
+def test_two_networks_are_built_and_none_is_copied(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copied(_: object) -> None:
+        raise AssertionError("a copy that is thrown away")
+
+    monkeypatch.setattr("fpl.methods.teacher.teacher_of", copied)
+    config, method = ael(run_file)
+    # In the order of their making: the student's numbers are drawn first.
+    torch.manual_seed(0)
+    for network in (method.network, method.teacher):
+        drawn = build_network(config.model, config.data.num_classes).state_dict()
+        assert all(torch.equal(value, drawn[name]) for name, value in network.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in method.teacher.parameters())
 
 
 def test_teacher_trains_its_own_statistics_and_nothing_else(run_file: Path) -> None:

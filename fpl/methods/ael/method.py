@@ -57,10 +57,9 @@ class Ael(TaughtMethod):
         assert isinstance(config.method, AelOptions)
         options = config.method
         ema = Ema(options.ema_decay, warm_up=True, buffers=options.ema_buffers, mode=options.teacher_mode)
-        super().__init__(config, build_network, workers, ema)
+        # A teacher of its own, not a copy: after the first step, whose decay is 0, its parameters are the student's.
+        super().__init__(config, build_network, workers, ema, build_teacher=build_network)
         self.options = options
-        # A network of its own, not a copy: after the first step, whose decay is 0, its parameters are the student's.
-        self.teacher = build_network().requires_grad_(False)
         self.confidence_bank = ConfidenceBank(config.data.num_classes, options.confidence_momentum)
         self.image_bank = ImageBank(config.data.num_classes, options.bank_area)
         self.source: ImageSource | None = None
