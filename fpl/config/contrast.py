@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fpl.config.section import Fraction, Length, Section, Width
+from fpl.config.section import Count, Fraction, Length, Section, Width
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
 
-Count = Annotated[int, Field(ge=1, le=65_536)]
 Rank = Annotated[int, Field(ge=1, le=255)]
 
 

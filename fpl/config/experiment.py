@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import read_tables
 from fpl.config.registry import method_names, options_class
+from fpl.config.section import Part
 from fpl.errors import FplError
 from fpl.files import visible
 from fpl.names import Name
@@ -25,11 +26,7 @@ Metric = Literal["miou", "seconds_per_epoch", "threshold"]
 Printed = float | Literal["-"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Column(_Part):
+class Column(Part):
     """One column.
 
     Attributes:
@@ -61,7 +58,7 @@ class Column(_Part):
         return f"{self.group} {self.header}".strip()
 
 
-class Row(_Part):
+class Row(Part):
     """One row.
 
     Attributes:
@@ -116,7 +113,7 @@ class Row(_Part):
         return name in method_names() and not options_class(name).unlabeled
 
 
-class Head(_Part):
+class Head(Part):
     """The `[table]` of a file: `name` is what commands call it, `number` what the paper does.
 
     `printed = false` is a figure whose numbers stand nowhere in the paper's text: its cells are run all the same.
@@ -140,7 +137,7 @@ class Head(_Part):
     footnotes: list[str] = Field(default_factory=list)
 
 
-class Experiment(_Part):
+class Experiment(Part):
     """One table of the paper."""
 
     table: Head

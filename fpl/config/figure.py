@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field, ValidationError
 
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import read_tables
+from fpl.config.section import Part
 from fpl.errors import FplError
 from fpl.files import visible
 from fpl.names import Name
@@ -20,11 +21,7 @@ FIGURES = "figures"
 OURS = "this suite"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class About(_Part):
+class About(Part):
     """Where a figure stands in the paper.
 
     Attributes:
@@ -36,7 +33,7 @@ class About(_Part):
     source: str
 
 
-class Series(_Part):
+class Series(Part):
     """Runs that make one curve, bar or row of pictures.
 
     Attributes:
@@ -49,7 +46,7 @@ class Series(_Part):
     cells: str
 
 
-class Claim(_Part):
+class Claim(Part):
     """A sentence of the paper that a figure supports, as a check.
 
     Attributes:
@@ -66,11 +63,11 @@ class Claim(_Part):
     says: str
     source: str
     check: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     by_formula: bool = False
 
 
-class Shown(_Part):
+class Shown(Part):
     """What is drawn.
 
     Attributes:
@@ -86,11 +83,11 @@ class Shown(_Part):
     number: str
     caption: str
     kind: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     examples: bool = False
 
 
-class Figure(_Part):
+class Figure(Part):
     """One file of `experiments/figures/`."""
 
     about: About

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from fpl.config.explain import Parts, explain
 from fpl.config.layers import flatten, read_tables
+from fpl.config.section import Part
 from fpl.errors import FplError
 from fpl.files import visible
 from fpl.names import Name, is_name
@@ -46,11 +47,7 @@ class Suggests(Protocol):
         """One of `choices`."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Parameter(_Part):
+class Parameter(Part):
     """One setting that is varied.
 
     Attributes:
@@ -126,7 +123,7 @@ class Parameter(_Part):
         return trial.suggest_float(self.key, float(self.low), float(self.high), log=self.log)
 
 
-class Head(_Part):
+class Head(Part):
     """The `[search]` of a file.
 
     Attributes:
@@ -166,7 +163,7 @@ class Head(_Part):
         return self
 
 
-class Search(_Part):
+class Search(Part):
     """One file of `experiments/search/`."""
 
     search: Head

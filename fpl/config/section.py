@@ -9,12 +9,24 @@ from pydantic import BaseModel, ConfigDict, Field
 # Limits far above anything that trains: what lies beyond is a slip of the keyboard, and would end in want of memory.
 Side = Annotated[int, Field(ge=1, le=8192)]
 ImageCount = Annotated[int, Field(ge=1, le=4096)]
-Width = Annotated[int, Field(ge=1, le=65_536)]
+Count = Annotated[int, Field(ge=1, le=65_536)]
+Width = Count
 Length = Annotated[int, Field(ge=1, le=10**9)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Scale = Annotated[float, Field(gt=0.0, le=10.0)]
 Size = tuple[Side, Side]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+
+def is_unset(value: object) -> bool:
+    """Whether a key has no value; for `exclude_if`, so that it is no part of a run's identity then."""
+    return value is None
+
+
+class Part(BaseModel):
+    """A frozen table of a file of `experiments/` that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Section(BaseModel):

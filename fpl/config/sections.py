@@ -6,11 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fpl.config.section import Digest, ImageCount, Length, Scale, Section, Side, Size, Width
-
-
-def _unset(value: object) -> bool:
-    return value is None
+from fpl.config.section import Digest, ImageCount, Length, Scale, Section, Side, Size, Width, is_unset
 
 
 def _off(value: object) -> bool:
@@ -34,7 +30,7 @@ class SplitConfig(Section):
     index: Annotated[int, Field(ge=0)] = 0
     # Every so-manieth labeled image is kept from training, also as an unlabeled one, and the run is validated on these
     # instead of the validation part: what a search may choose by. Not part of a run's identity where it is unset.
-    holdout: Annotated[int | None, Field(ge=2, exclude_if=_unset)] = None
+    holdout: Annotated[int | None, Field(ge=2, exclude_if=is_unset)] = None
     labeled: Digest | None = None
     unlabeled: Digest | None = None
 

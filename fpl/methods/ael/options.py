@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from fpl.config.contrast import ContrastOptions
 from fpl.config.gates import gate_warnings
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction, Scale
+from fpl.config.section import Fraction, Scale, is_unset
 from fpl.config.teachers import check_teacher
 from fpl.text import enumerate_briefly
 
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fpl.config.schema import RunConfig
-
-
-def _none(value: object) -> bool:
-    return value is None
 
 
 class AelOptions(MethodOptions):
@@ -75,7 +71,7 @@ class AelOptions(MethodOptions):
     teacher_mode: Literal["train", "eval"] = "train"
     # A contrast of unreliable pixels beside it, as in U2PL on AEL (branch with_AEL of U2PL's code: weight 0.1,
     # divisor 8, start 0.1, falling = false). Unset, or with weight 0: none, as published, and no part of the identity.
-    contrast: Annotated[ContrastOptions | None, Field(exclude_if=_none)] = None
+    contrast: Annotated[ContrastOptions | None, Field(exclude_if=is_unset)] = None
 
     @model_validator(mode="after")
     def _normalise(self) -> AelOptions:

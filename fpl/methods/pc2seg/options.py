@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction
+from fpl.config.section import Count, Fraction
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
@@ -18,7 +18,6 @@ OF_CONTRAST = (
     *("temperature", "anchors", "negatives", "negative_images", "debiased", "negative_confidence"),
     "projector_channels",
 )
-Count = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class Pc2SegOptions(MethodOptions):
