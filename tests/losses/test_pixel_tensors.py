@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fpl.losses import KINDS, PixelLoss, fuzzy_positive_loss, fuzzy_positive_terms
+from fpl.losses import KINDS, PixelLoss, fuzzy_positive_loss, fuzzy_positive_terms, kernels
 from fpl.losses.diagnostics import diagnose
 from fpl.losses.pixel_term import BASIC
 from fpl.losses.rules import Rules
@@ -16,10 +16,18 @@ from fpl.losses.rules import Rules
 from .reference import pair
 
 Call = Callable[..., object]
+IMPLEMENTATIONS = pytest.mark.parametrize("name", ["cpu", "tensor", "triton"])
 
 
 def float_pair(*shape: int) -> tuple[Tensor, Tensor]:
     return pair(*shape)[0].detach().float().requires_grad_(), pair(*shape)[1].float()
+
+
+def need(name: str) -> None:
+    if name == "triton":
+        pytest.importorskip("triton")
+    if not kernels.available(name) and name != "tensor":
+        pytest.skip(f"no {name} implementation here")
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,8 @@ def test_two_workers_train_what_one_trains(example: Example, trained: _Trained, 
     terms = [name for name in histories[0].columns if name not in ("run_id", "step") and "share" not in name]
     numbers = [history[terms].dropna(axis=1).reset_index(drop=True) for history in histories]
     assert "loss" in numbers[0].columns
-    pd.testing.assert_frame_equal(*(each.head(1) for each in numbers), rtol=1e-5, atol=1e-6)
-    # Rounding moves single pixels across a threshold, from the second step on.
+    # Rounding moves single pixels across a threshold: one of 6,000 whose K is another moves the mean K by 1.7e-4.
+    pd.testing.assert_frame_equal(*(each.head(1) for each in numbers), rtol=1e-5, atol=5e-4)
     pd.testing.assert_frame_equal(*numbers, rtol=2e-3, atol=1e-4)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from fpl.config.figure import load_figures
-from fpl.report.figures.drawing_cache import CACHE, Drawing, Task, drawings, forget_others
+from fpl.report.figures.drawing_cache import CACHE, Files, Task, drawings, forget_others
 from fpl.report.figures.export import COLUMN, DPI, Prepared, prepare, write_figures
 from fpl.report.figures.figure_section import figure_extra, first_figure
 from fpl.report.page import Extra
@@ -157,7 +157,7 @@ def section(world: World) -> list[Extra]:
 def test_nothing_is_drawn_twice_from_the_same_runs(world: World, tmp_path: Path) -> None:
     calls: list[list[str]] = []
 
-    def spy(function: Callable[[Task], Drawing], tasks: Sequence[Task]) -> list[Drawing]:
+    def spy(function: Callable[[Task], Files], tasks: Sequence[Task]) -> list[Files]:
         calls.append([name for name, *_ in tasks])
         return [function(task) for task in tasks]
 
