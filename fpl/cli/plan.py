@@ -74,7 +74,7 @@ def plan(
             raise FplError("a cluster says itself what it has", where=where, hint=hint)
         from fpl.sweep.session import ray_session
 
-        with ray_session(address) as cluster:
+        with ray_session(execution.address) as cluster:
             has = cluster.capacity()
     machine = Machine(folders, out or Path("runs") / scale.name, execution, has, calibrate)
     if search is not None:

@@ -92,7 +92,7 @@ def _check_asked(asked: Asked, noise: bool, publish: Path | None) -> None:
     """Refuse what does not go together, before anything is read."""
     if noise and len(asked.cells) > 1:
         raise FplError("noise goes alone: the scale says which run is repeated", where=" ".join(asked.cells))
-    if noise and asked.seeds is not None:
+    if noise and asked.seeds not in (None, 1):
         what = "noise repeats one run with one seed"
         raise FplError(what, where=f"--seeds {asked.seeds}", hint="leave it out; --repeats says how often")
     if noise and publish is not None:

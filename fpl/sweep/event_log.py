@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fpl.errors import ShortageError
+from fpl.errors import FplError, ShortageError
 from fpl.files import keep, visible
 from fpl.train.loop import OnMetrics
 
@@ -59,7 +59,14 @@ def event_log(folder: Path, wanted: bool) -> Iterator[OnMetrics]:
                     writers[0].add_scalar(name, value, step)
 
             yield log
-    finally:
-        # Of a run that failed they say most.
-        for path in visible(folder, "*"):
-            keep(path)
+    except BaseException:
+        # Of a run that failed they say most; what stopped it is what is told.
+        with contextlib.suppress(FplError, OSError):
+            _keep_all(folder)
+        raise
+    _keep_all(folder)
+
+
+def _keep_all(folder: Path) -> None:
+    for path in visible(folder, "*"):
+        keep(path)

@@ -17,8 +17,9 @@ from fpl.files import check_regular, move, remove, remove_left_overs, write_atom
 from fpl.text import first_line
 
 KEEP = 2
-# Numbers of the system's errors that a damaged file can cause: places in it that it does not have, or a folder.
-_OF_CONTENT = (None, errno.EINVAL, errno.EOVERFLOW, errno.EISDIR)
+# Numbers of the system's errors that a damaged file can cause (places in it that it does not have), or what is no file:
+# a folder, a link to itself, a path that cannot be one.
+_OF_CONTENT = (None, errno.EINVAL, errno.EOVERFLOW, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 # Under this key a file lists its own parts.
 PARTS = "parts"
 

@@ -71,3 +71,13 @@ def test_files_of_a_run_that_failed_are_kept_too(tmp_path: Path, monkeypatch: py
         log(1, {"loss": 1.0})
         raise ValueError("diverged")
     assert kept == [b"all of them"]
+
+    def refuse(path: Path) -> None:
+        raise OSError("no way to the storage")
+
+    monkeypatch.setattr(event_log, "keep", refuse)
+    with pytest.raises(ValueError, match="diverged"), event_log.event_log(tmp_path / "again", True) as log:
+        log(1, {"loss": 1.0})
+        raise ValueError("diverged")
+    with pytest.raises(OSError, match="no way"), event_log.event_log(tmp_path / "whole", True) as log:
+        log(1, {"loss": 1.0})

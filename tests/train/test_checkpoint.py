@@ -153,7 +153,14 @@ def test_what_the_system_does_not_let_be_read_is_no_damage(
     assert isinstance(raised.value, ShortageError) or what == "folder"
 
 
-@pytest.mark.parametrize("error", [OSError("not a gzipped file"), OSError(errno.EINVAL, "Invalid argument")], ids=str)
+OF_CONTENT = [
+    OSError("not a gzipped file"),
+    OSError(errno.EINVAL, "Invalid argument"),
+    OSError(errno.ELOOP, "Too many levels of symbolic links"),
+]
+
+
+@pytest.mark.parametrize("error", OF_CONTENT, ids=str)
 def test_an_error_of_a_reader_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
     folder = CheckpointFolder(tmp_path, lambda text: None)
     folder.save_step(1, {"step": 1})
