@@ -12,8 +12,8 @@ from fpl.config.section import Section
 from fpl.errors import FplError
 
 Launcher = Literal["inline", "gang", "train"]
-_Count = Annotated[int, Field(ge=0)]
-_Some = Annotated[int, Field(ge=1)]
+_FromZero = Annotated[int, Field(ge=0)]
+_FromOne = Annotated[int, Field(ge=1)]
 _Share = Annotated[float, Field(ge=0.0)]
 
 
@@ -28,19 +28,19 @@ class _Launch(Section):
 
     gang: list[str] | None = None
     launcher: Launcher | None = None
-    workers: _Some | None = None
+    workers: _FromOne | None = None
     cpus_per_worker: _Share | None = None
     gpus_per_worker: _Share | None = None
-    gang_workers: _Some | None = None
+    gang_workers: _FromOne | None = None
     gang_cpus_per_worker: _Share | None = None
-    concurrency: _Some | None = None
-    max_failures: _Count | None = None
+    concurrency: _FromOne | None = None
+    max_failures: _FromZero | None = None
     threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = None
-    loader_workers: _Count | None = None
-    checkpoint_every: _Some | None = None
-    log_every: _Some | None = None
-    diagnose_every: _Count | None = None
-    examples: _Count | None = None
+    loader_workers: _FromZero | None = None
+    checkpoint_every: _FromOne | None = None
+    log_every: _FromOne | None = None
+    diagnose_every: _FromZero | None = None
+    examples: _FromZero | None = None
     tensorboard: bool | None = None
     callbacks: list[str] | None = None
     local: bool | None = None

@@ -83,7 +83,7 @@ def study_section(anchor: str, study: StudyView) -> Markup:
         warnings=[f"warning: {warning}" for warning in warnings(study)],
         final=final_line(study),
         best=_best(study),
-        told=[f"{text[0].upper()}{text[1:]}" for text in told if text],
+        told=[f"{line[0].upper()}{line[1:]}" for line in told if line],
         charts=_charts(anchor, study),
         failed=[
             f"trial {row['number']} ({row['setting']}): {text(row, 'reason') or 'no reason given'}"
