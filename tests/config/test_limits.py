@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from fpl.cli.main import app
 from fpl.config.compose import load_config
+from fpl.config.launch import _Launch
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.sweep.execution import Execution
@@ -45,6 +46,11 @@ def test_threads(config: RunConfig, threads: int) -> None:
     with pytest.raises(FplError, match=rf"x\.toml: \[launch\] threads = {threads} is not"):
         Execution.of_scale({"threads": threads}, "x.toml")
     assert torch.get_num_threads() == before
+
+
+def test_a_scale_may_say_all_that_an_execution_has() -> None:
+    """Two lists of keys; which nodes are left out is for a cluster to say."""
+    assert set(_Launch.model_fields) - {"gang"} == set(Execution.__dataclass_fields__) - {"left_out"}
 
 
 @pytest.mark.parametrize("command", [["train", "x.toml"], ["eval", "x"], ["predict", "x", "y", "z"], ["reproduce"]])
