@@ -33,7 +33,7 @@ def results(request: pytest.FixtureRequest) -> Results:
 
 
 def scale_of(results: Results) -> str:
-    """`camvid_systems` is of scale camvid."""
+    """`camvid_tables` is of scale camvid."""
     return results.folder.name.partition("_")[0]
 
 

@@ -24,8 +24,9 @@ FEW = 10
 
 # What a reader is told beside every margin.
 MARGIN_RULE = (
-    "A difference from the paper is noise when it is within the 95 % interval of our mean (Student's t of n seeds), "
-    "and always when it is at most twice the standard deviation of one run repeated with the same seed. One run alone "
+    "The paper's number is one run: a difference from it is noise when it lies within the 95 % prediction interval of "
+    "one more run around our mean (Student's t of n seeds), and always when it is at most twice the standard deviation "
+    "of one run repeated with the same seed. One run alone "
     "is judged by the latter, which says nothing about other seeds, and not at all where nothing was repeated or "
     "repeats are equal to the last bit."
 )
@@ -136,6 +137,9 @@ def _bootstrap_interval(values: tuple[float, ...], groups: tuple[Hashable, ...])
 def margin(values: Sequence[float], repeated: float | None) -> float | None:
     """How far our mean of n seeds may be from the paper's number and still agree with it (`MARGIN_RULE`).
 
+    The paper's number varies from run to run as one of ours does: half a prediction interval of one more value,
+    t s sqrt(1 + 1/n), where half the interval of our mean alone, t s / sqrt(n), would take it for exact.
+
     Args:
         values: Our value of each seed.
         repeated: Standard deviation of one run repeated with the same seed, or None if not measured.
@@ -146,7 +150,7 @@ def margin(values: Sequence[float], repeated: float | None) -> float | None:
     floor = 2 * repeated if repeated is not None else 0.0
     interval = mean_interval(values)
     if interval is not None:
-        return max((interval.high - interval.low) / 2, floor)
+        return max((interval.high - interval.low) / 2 * math.sqrt(len(values) + 1), floor)
     # Repeats that are equal to the last bit say that the machine is deterministic, nothing about the spread.
     return floor or None
 

@@ -138,9 +138,9 @@ def test_values_of_a_group_stay_together() -> None:
 @pytest.mark.parametrize(
     ("values", "repeated", "expected"),
     [
-        ([1.0, 3.0], None, 12.706205),  # standard error 1, t of one degree
-        ([1.0, 3.0], 0.2, 12.706205),
-        ([1.0, 3.0], 8.0, 16.0),  # repeating one run varies more
+        ([1.0, 3.0], None, 22.007792),  # deviation 1.414214, t of one degree 12.706205, sqrt(1 + 1/2)
+        ([1.0, 3.0], 0.2, 22.007792),
+        ([1.0, 3.0], 12.0, 24.0),  # repeating one run varies more
         ([1.0], 0.5, 1.0),
         ([1.0], None, None),
         ([1.0], 0.0, None),  # a deterministic machine says nothing about seeds
@@ -149,6 +149,14 @@ def test_values_of_a_group_stay_together() -> None:
 )
 def test_margin(values: list[float], repeated: float | None, expected: float | None) -> None:
     assert margin(values, repeated) == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+def test_as_good_a_run_as_ours_is_within_the_margin_in_95_of_100_cases(seeds: int) -> None:
+    """However many seeds of ours there are: the paper's number is one draw of the same distribution."""
+    draws = np.random.default_rng(0).normal(70.0, 0.8, (4000, seeds + 1))
+    within = [abs(np.mean(ours) - paper) <= (margin(list(ours), None) or 0.0) for *ours, paper in draws.tolist()]
+    assert 0.94 < np.mean(within) < 0.96
 
 
 def test_verdicts() -> None:

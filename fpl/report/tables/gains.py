@@ -12,11 +12,12 @@ import numpy as np
 
 from fpl.config.experiment import Row
 from fpl.report.statistics import CONFIDENCE, Interval, mean_interval
-from fpl.report.tables.entry import Entry, Grid
+from fpl.report.tables.entry import Grid
 
 RULE = (
-    "Over columns and seeds: a difference is that of two runs of one column and one seed, each pair once; the "
-    f"{100 * CONFIDENCE:.0f} % interval of their mean is Student's t. FPL helps a row if the interval lies above 0 "
+    "A difference is that of two runs of one column and one seed, each pair once. Runs of one seed draw the same "
+    "batches and may see the same images, so those of all columns give one number a seed, their mean, and the "
+    f"{100 * CONFIDENCE:.0f} % interval is Student's t over seeds. FPL helps a row if the interval lies above 0 "
     "against its baseline and against each control that trains on the unlabeled images; if against the baseline only, "
     "the gain is not FPL's own; a control whose interval lies below 0 is named. Seeds draw other batches and heads, "
     "not other images."
@@ -31,7 +32,7 @@ class Gain:
     Attributes:
         ours: Label of the row.
         other: Label of what it is held against.
-        values: Differences in points, column by column and seed by seed.
+        values: Differences in points, that over all columns of each seed; with one seed, that of each column.
     """
 
     ours: str
@@ -108,7 +109,7 @@ def row_gains(grids: Sequence[Grid], *, single: bool = False) -> tuple[RowGains,
 
     Args:
         grids: Tables of one scale.
-        single: Also of tables where every cell has one seed: the interval is then over columns alone.
+        single: Also of tables where every cell has one seed: the interval is then over columns.
     """
     found = []
     for grid in grids:
@@ -152,16 +153,15 @@ def _against_all(grid: Grid, row: Row, baseline: Gain) -> RowGains:
 
 def _gain(grid: Grid, row: Row, other: Row) -> Gain:
     """Differences of two rows, each pair of runs once: columns of a small scale may show the same runs."""
-    found: dict[tuple[str, str], float] = {}
+    found: dict[int, dict[tuple[str, str], float]] = {}
     for column in grid.experiment.columns:
         ours, theirs = (grid.every.get(f"{grid.name}.{each.key}.{column.key}") for each in (row, other))
         if ours is not None and theirs is not None:
-            found |= _pairs(ours, theirs)
-    return Gain(row.label, other.label, tuple(found.values()))
-
-
-def _pairs(ours: Entry, theirs: Entry) -> dict[tuple[str, str], float]:
-    return {
-        (ours.recipe_of[seed], theirs.recipe_of[seed]): ours.values[seed] - theirs.values[seed]
-        for seed in sorted(ours.values.keys() & theirs.values.keys())
-    }
+            for seed in sorted(ours.values.keys() & theirs.values.keys()):
+                pair = ours.recipe_of[seed], theirs.recipe_of[seed]
+                found.setdefault(seed, {})[pair] = ours.values[seed] - theirs.values[seed]
+    # A seed that lacks a column waits: its mean would be of other columns.
+    most = max(map(len, found.values()), default=0)
+    seeds = [list(pairs.values()) for _, pairs in sorted(found.items()) if len(pairs) == most]
+    values = [float(np.mean(each)) for each in seeds] if len(seeds) > 1 else [value for each in seeds for value in each]
+    return Gain(row.label, other.label, tuple(values))

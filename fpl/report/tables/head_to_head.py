@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fpl.config.experiment import Row
-from fpl.report.statistics import CONFIDENCE, FEW, RESAMPLES, Interval, SignTest, bootstrap_interval, paired, sign_test
+from fpl.report.statistics import (
+    CONFIDENCE,
+    FEW,
+    RESAMPLES,
+    Interval,
+    SignTest,
+    bootstrap_interval,
+    mean_interval,
+    sign_test,
+)
 from fpl.report.tables.entry import Entry, Grid
 from fpl.report.tables.numbers import plural, probability_text
 
@@ -19,9 +28,10 @@ CAVEAT = (
 RULE = (
     "FPL against its baseline and the controls: mIoU, column by column, each pair of runs once in whatever tables it "
     "stands. p is that of the sign test, ties left out: how surprising so one-sided a result would be if each "
-    f"comparison were a fair coin's. {CAVEAT} The {100 * CONFIDENCE:.0f} % interval of the mean difference is a "
-    f"bootstrap (percentiles of {RESAMPLES:,} draws, seed 0) over whole columns with all comparisons in them; seeds "
-    "and images are not resampled. The best control of a column is the one that FPL gains least over, of those that "
+    f"comparison were a fair coin's. {CAVEAT} The {100 * CONFIDENCE:.0f} % interval of the mean difference is "
+    "Student's t over seeds where all comparisons have several, of each the mean over all of them; with one seed it is "
+    f"a bootstrap (percentiles of {RESAMPLES:,} draws, seed 0) over whole columns with all comparisons in them, which "
+    "knows nothing of other seeds. The best control of a column is the one that FPL gains least over, of those that "
     "train on the unlabeled images too but without fuzzy positives: it is chosen by the numbers that it is compared "
     "with, which favors the controls."
 )
@@ -34,18 +44,23 @@ class Pair:
     """One comparison.
 
     Attributes:
-        gain: Mean over shared seeds of FPL's mIoU - the other's, in points.
+        gains: FPL's mIoU - the other's in points, of each seed that both have.
         column: `TABLE.COLUMN`, whose comparisons belong together.
         other: Label of the other row.
         dataset: Data set of the runs.
         printed: What the paper's numbers give for it, or None.
     """
 
-    gain: float
+    gains: Mapping[int, float]
     column: str
     other: str
     dataset: str = ""
     printed: float | None = None
+
+    @property
+    def gain(self) -> float:
+        """Mean over seeds."""
+        return float(np.mean(list(self.gains.values())))
 
 
 @dataclass(frozen=True)
@@ -104,7 +119,7 @@ class Duel:
     @property
     def short(self) -> str:
         """`+0.64 points (+0.26 to +1.05; 13 wins, 3 losses, 0 ties)`."""
-        interval = self._interval
+        interval = self.interval
         spread = "one column: no interval" if interval is None else f"{interval.low:+.2f} to {interval.high:+.2f}"
         return f"{self.mean:+.2f} points ({spread}; {_counts(self.signs)})"
 
@@ -122,19 +137,32 @@ class Duel:
 
     @property
     def mean(self) -> float:
-        """Mean difference over all comparisons, in points; NaN for none."""
-        return float(np.mean([pair.gain for pair in self.pairs])) if self.pairs else float("nan")
+        """Mean difference over all comparisons, in points, of the seeds that all have if any; NaN for none."""
+        values = self._by_seed or [pair.gain for pair in self.pairs]
+        return float(np.mean(values)) if values else float("nan")
 
     @property
-    def _interval(self) -> Interval | None:
+    def _by_seed(self) -> list[float]:
+        """The mean of all comparisons, of each seed that all of them have."""
+        seeds = set.intersection(*({*pair.gains} for pair in self.pairs)) if self.pairs else set()
+        return [float(np.mean([pair.gains[seed] for pair in self.pairs])) for seed in sorted(seeds)]
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of the mean difference: over seeds where there are several, else over columns; None for one of both."""
+        if len(values := self._by_seed) > 1:
+            return mean_interval(values)
         return bootstrap_interval([pair.gain for pair in self.pairs], [pair.column for pair in self.pairs])
 
     @property
     def _mean(self) -> str:
-        interval = self._interval
+        interval = self.interval
         if interval is None:
             return f"mean difference {self.mean:+.2f} points (one column: no interval)"
-        rough = f" over {interval.n} columns" + (" only: rough" if interval.n < FEW else "")
+        if len(self._by_seed) > 1:
+            rough = f" over {interval.n} seeds"
+        else:
+            rough = f" over {interval.n} columns" + (" only: rough" if interval.n < FEW else "")
         return (
             f"mean difference {self.mean:+.2f} points "
             f"(95 % interval {interval.low:+.2f} to {interval.high:+.2f}{rough})"
@@ -236,16 +264,15 @@ def _best(grid: Grid, entry: Entry, rows: Sequence[str]) -> dict[tuple[tuple[str
     found = []
     for key in rows:
         other = grid.every.get(f"{grid.name}.{key}.{column}")
-        gains = paired(entry.values, other.values) if other is not None else []
-        if other is not None and gains:
-            recipes = tuple(
-                (entry.recipe_of[seed], other.recipe_of[seed]) for seed in sorted(entry.values.keys() & other.values)
-            )
+        seeds = sorted(entry.values.keys() & other.values) if other is not None else []
+        if other is not None and seeds:
+            gains = {seed: entry.values[seed] - other.values[seed] for seed in seeds}
+            recipes = tuple((entry.recipe_of[seed], other.recipe_of[seed]) for seed in seeds)
             # A row that turns out to be the same run is no comparison.
             if all(ours != theirs for ours, theirs in recipes):
                 printed = entry.printed_gain if key == entry.cell.row.over else None
                 dataset = entry.cell.configs[0].data.dataset
-                pair = Pair(float(np.mean(gains)), f"{grid.name}.{column}", other.cell.row.label, dataset, printed)
+                pair = Pair(gains, f"{grid.name}.{column}", other.cell.row.label, dataset, printed)
                 found.append((pair.gain, recipes, pair))
     if not found:
         return {}

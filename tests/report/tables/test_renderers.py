@@ -325,7 +325,7 @@ def test_partial_means_are_marked_in_every_format(tmp_path: Path) -> None:
     for text in (console_text(grids), markdown(grids), latex(grids), page(grids, summary)):
         assert "2 of 3 seeds" in text and "60.25" in text
         assert "fewer than 3 seeds" in text
-    # 60 and 60.5: std 0.3536, margin 0.5; 60.25 is within it of 60.
+    # 60 and 60.5: one more run would be within 12.7 * 0.3536 * 1.22 = 5.5 of 60.25.
     assert "60.25 ±0.35 ≈*" in console_text(grids)
     assert legend(grids) == ["≈ within noise of the paper's number", "* provisional: fewer than 3 seeds"]
     assert "≈\\*" in markdown(grids)
