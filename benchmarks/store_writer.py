@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from fpl.config.campaign import load_campaign
 from fpl.config.identity import canonical, digest, run_id
 from fpl.config.schema import RunConfig
-from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS, SCHEMAS
+from fpl.store.columns import SCHEMAS
+from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS
 from fpl.sweep.plan.wanted import distinct_runs
 from fpl.train.progress import Progress
 

@@ -18,8 +18,7 @@ from typer.main import get_command
 from fpl.cli.main import app
 from fpl.config.registry import method_names, options_class
 from fpl.config.schema import RunConfig
-from fpl.store.columns import CELLS, COLUMNS, DERIVED, TABLES
-from fpl.store.schema import SCHEMAS
+from fpl.store.columns import CELLS, COLUMNS, DERIVED, SCHEMAS, TABLES
 
 LOSSES = """# The loss
 

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fpl.config.search import Parameter
+from fpl.store.columns import SCHEMAS
 from fpl.store.compact import Held, Rows, held
 from fpl.store.left import left_there
 from fpl.store.parts import SUFFIX, DamagedError, LeftOut, clean, files_of, open_part, read_part
 from fpl.store.remote import bring_left
 from fpl.store.rows import misfit, read_object, read_space
-from fpl.store.schema import OF_ONE_RUN, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.store.schema import OF_ONE_RUN, RUNS, STUDIES, TRIALS
 from fpl.store.usable import ALL
 from fpl.store.values import differing
 

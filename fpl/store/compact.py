@@ -27,9 +27,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fpl.files import write_atomic
+from fpl.store.columns import SCHEMAS
 from fpl.store.left import Version, left_there
 from fpl.store.parts import SUFFIX, DamagedError, files_of, read_part
-from fpl.store.schema import OF_ONE_RUN, SCHEMAS
+from fpl.store.schema import OF_ONE_RUN
 from fpl.store.usable import ALL, is_sound
 
 FOLDER = "compact"

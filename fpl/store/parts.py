@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fpl.errors import FplError
+from fpl.store.columns import SCHEMAS
 from fpl.store.left import left_there
-from fpl.store.schema import FAILURES, KEYS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.store.schema import FAILURES, KEYS, NOISE, RUNS, STUDIES, TRIALS
 from fpl.store.usable import ALL, usable
 from fpl.store.values import columns_of
 from fpl.text import REPLACEMENT, UNPRINTABLE, first_line, printable

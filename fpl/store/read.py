@@ -16,25 +16,14 @@ from fpl.errors import FplError
 from fpl.files import check_folder
 from fpl.store.alike import alike_warnings
 from fpl.store.collect import look_over, read_parts
-from fpl.store.columns import COLUMNS, DERIVED
+from fpl.store.columns import COLUMNS, DERIVED, SCHEMAS
 from fpl.store.frames import config_frame, described, fractions, table_frame
 from fpl.store.lookup import look_up
 from fpl.store.parts import DamagedError, LeftOut, files_of
 from fpl.store.pictures import decode
 from fpl.store.remote import open_store
 from fpl.store.rows import FRACTION, read_config, read_space
-from fpl.store.schema import (
-    CLASSES,
-    EXAMPLES,
-    FAILURES,
-    FUZZINESS,
-    HISTORY,
-    NOISE,
-    RUNS,
-    SCHEMAS,
-    STUDIES,
-    TRIALS,
-)
+from fpl.store.schema import CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, NOISE, RUNS, STUDIES, TRIALS
 from fpl.store.search_frame import final_metric, records, search_frame
 from fpl.store.trials import read_trials
 
@@ -116,7 +105,7 @@ class Results:
     def examples(self) -> pd.DataFrame:
         """One row a picture of a fixed image at a step: `run_id`, `step`, `part`, `image_id`, `kind`, `array`.
 
-        What the kinds are and how their arrays look is said in `fpl.store.schema`. Runs without pictures have no rows.
+        What the kinds are and how their arrays look is said in `fpl.store.columns`. Runs without pictures have no rows.
         """
         frame = self._read(EXAMPLES)
         pictures = zip(frame["kind"], frame["height"], frame["width"], frame["data"], strict=True)
@@ -136,7 +125,7 @@ class Results:
 
     @cached_property
     def studies(self) -> pd.DataFrame:
-        """One row a study of a search: what its trials share (`fpl.store.schema`)."""
+        """One row a study of a search: what its trials share (`fpl.store.columns`)."""
         return self._read(STUDIES).sort_values("study", ignore_index=True)
 
     @cached_property

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from fpl.mirror import attach, mirror_of
 from fpl.storage import url_of
+from fpl.store.columns import SCHEMAS
 from fpl.store.compact import FOLDER, versions_held
 from fpl.store.left import leave_there
 from fpl.store.parts import SUFFIX
-from fpl.store.schema import OF_ONE_RUN, SCHEMAS
+from fpl.store.schema import OF_ONE_RUN
 from fpl.text import say
 
 

@@ -21,8 +21,9 @@ from fpl.config.identity import recipe_digest, recipes_by_seed
 from fpl.config.layers import flatten
 from fpl.config.search import DIRECTIONS, Parameter
 from fpl.names import is_name
+from fpl.store.columns import SCHEMAS
 from fpl.store.pictures import KINDS, decode
-from fpl.store.schema import EXAMPLES, FAILURES, KEYS, METRICS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.store.schema import EXAMPLES, FAILURES, KEYS, METRICS, NOISE, RUNS, STUDIES, TRIALS
 from fpl.text import is_plain, printable_tree
 
 Row = Mapping[str, Any]

@@ -22,7 +22,7 @@ from fpl.text import timestamp
 
 @dataclass
 class TrialRow:
-    """One trial; see the columns of `trials` in `fpl.store.schema`."""
+    """One trial; see the columns of `trials` in `fpl.store.columns`."""
 
     study: str
     number: int

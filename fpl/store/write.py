@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fpl.files import remove, write_atomic
+from fpl.store.columns import SCHEMAS
 from fpl.store.pictures import encode
-from fpl.store.schema import CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, RUNS, SCHEMAS
+from fpl.store.schema import CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, RUNS
 
 Row = Mapping[str, Any]
 

@@ -23,9 +23,10 @@ from fpl.report.tables.grid import build_grids
 from fpl.report.tables.latex import escape as latex_escape
 from fpl.report.tables.markdown import escape as markdown_escape
 from fpl.report.tables.summary import summarize
+from fpl.store.columns import SCHEMAS
 from fpl.store.parts import files_of
 from fpl.store.read import Results
-from fpl.store.schema import KEYS, SCHEMAS
+from fpl.store.schema import KEYS
 from fpl.store.write import write_table
 from fpl.text import printable
 from tests.report.world import World

@@ -18,12 +18,13 @@ import pytest
 from fpl.errors import FplError
 from fpl.store import compact as compacting
 from fpl.store.collect import look_over, read_parts
+from fpl.store.columns import SCHEMAS
 from fpl.store.compact import FOLDER, compact, held
 from fpl.store.done import is_done, put_aside
 from fpl.store.parts import clean, files_of, read_part
 from fpl.store.publish import publish_runs
 from fpl.store.read import Results
-from fpl.store.schema import FAILURES, HISTORY, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.store.schema import FAILURES, HISTORY, RUNS, STUDIES, TRIALS
 from fpl.store.write import failure_path, run_path, write_failure, write_table
 from tests.report.world_search import study, trial
 from tests.store.test_store import add

@@ -19,11 +19,12 @@ from fpl.errors import FplError
 from fpl.names import is_name
 from fpl.report.results import print_results
 from fpl.store.collect import read_table
+from fpl.store.columns import SCHEMAS
 from fpl.store.done import has_failed, is_done, put_aside, read_run
 from fpl.store.parts import read_part
 from fpl.store.publish import publish_runs, publish_searches
 from fpl.store.read import Results
-from fpl.store.schema import EXAMPLES, FAILURES, HISTORY, KEYS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.store.schema import EXAMPLES, FAILURES, HISTORY, KEYS, NOISE, RUNS, STUDIES, TRIALS
 from fpl.store.write import failure_path, run_path, write_failure, write_run, write_table
 from tests.report.world_search import EIGHTH, study, trial
 from tests.store.test_store import add

@@ -14,12 +14,13 @@ from fpl.errors import FplError
 from fpl.files import keep, remove
 from fpl.store import compact as compacting
 from fpl.store.collect import read_parts
+from fpl.store.columns import SCHEMAS
 from fpl.store.compact import FOLDER, compact
 from fpl.store.done import is_done, put_aside, run_row
 from fpl.store.left import left_there
 from fpl.store.read import Results, load_results
 from fpl.store.remote import open_store
-from fpl.store.schema import CLASSES, FAILURES, FUZZINESS, HISTORY, RUNS, SCHEMAS
+from fpl.store.schema import CLASSES, FAILURES, FUZZINESS, HISTORY, RUNS
 from fpl.store.write import run_path, write_failure, write_table
 from tests.s3_server import ENVIRONMENT, Server, s3_server
 from tests.store.test_store import add

@@ -16,11 +16,12 @@ from fpl.config.identity import ARITHMETIC, recipe_digest
 from fpl.config.layers import flatten
 from fpl.errors import FplError
 from fpl.report.results import print_results
+from fpl.store.columns import SCHEMAS
 from fpl.store.done import read_run
 from fpl.store.parts import read_part
 from fpl.store.publish import publish_runs
 from fpl.store.rows import read_config
-from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS, SCHEMAS
+from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS
 from fpl.store.write import run_path, write_failure, write_run, write_table
 
 CONFIG = {

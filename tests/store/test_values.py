@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from fpl.store.columns import SCHEMAS
 from fpl.store.done import is_done
 from fpl.store.lookup import look_up
 from fpl.store.parts import read_part
 from fpl.store.publish import publish_runs
 from fpl.store.read import Results
-from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, METRICS, NOISE, RUNS, SCHEMAS, STUDIES, TRIALS
+from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, METRICS, NOISE, RUNS, STUDIES, TRIALS
 from fpl.store.values import RANGES, columns_of
 from fpl.store.write import run_path, write_table
 from tests.report.world_search import EIGHTH, study, trial

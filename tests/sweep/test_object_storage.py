@@ -12,8 +12,8 @@ import fpl
 from fpl import mirror
 from fpl.config.schema import RunConfig
 from fpl.files import write_atomic
+from fpl.store.columns import SCHEMAS
 from fpl.store.remote import open_store
-from fpl.store.schema import SCHEMAS
 from fpl.sweep import noise
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, run_job

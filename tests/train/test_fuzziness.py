@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fpl.losses import PixelLoss, PixelTerm
-from fpl.store.schema import FUZZINESS, SCHEMAS
+from fpl.store.columns import SCHEMAS
+from fpl.store.schema import FUZZINESS
 from fpl.train.fuzziness import fuzziness_row
 from fpl.train.runtime import Workers
 
