@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from fpl.config.explain import Parts, explain
+from fpl.config.explain import Parts, check_names, validated
 from fpl.config.layers import read_tables
 from fpl.config.registry import method_names, options_class
 from fpl.config.section import Part
@@ -238,11 +238,7 @@ def load_experiment(path: Path) -> Experiment:
     Raises:
         FplError: A missing or malformed file, or one whose lists do not fit its columns.
     """
-    tree = read_tables(path)
-    try:
-        return Experiment.model_validate(tree)
-    except ValidationError as error:
-        raise explain(error, tree, str(path), Experiment, _PARTS) from None
+    return validated(Experiment, read_tables(path), str(path), _PARTS)
 
 
 def load_experiments(folder: Path, names: Sequence[str] = ()) -> list[Experiment]:
@@ -257,10 +253,7 @@ def load_experiments(folder: Path, names: Sequence[str] = ()) -> list[Experiment
     """
     files = visible(folder, "*.toml")
     found = [load_experiment(path) for path in files]
-    places: dict[str, Path] = {}
-    for experiment, path in zip(found, files, strict=True):
-        if (first := places.setdefault(experiment.name, path)) != path:
-            raise FplError(f"table {experiment.name!r} is in two files", where=str(path), hint=f"the other is {first}")
+    check_names("table", [experiment.name for experiment in found], files)
     if not found:
         raise FplError("no table files here", where=str(folder), hint="run in a checkout, or give --experiments")
     found.sort(key=lambda experiment: experiment.about.get("order", math.inf))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from fpl.config.explain import Parts, explain
+from fpl.config.explain import Parts, check_names, validated
 from fpl.config.layers import read_tables
 from fpl.config.section import Part
 from fpl.errors import FplError
@@ -115,11 +115,7 @@ def load_figure(path: Path) -> Figure:
     Raises:
         FplError: A missing or malformed file.
     """
-    tree = read_tables(path)
-    try:
-        return Figure.model_validate(tree)
-    except ValidationError as error:
-        raise explain(error, tree, str(path), Figure, _PARTS) from None
+    return validated(Figure, read_tables(path), str(path), _PARTS)
 
 
 def load_figures(folder: Path, names: Sequence[str] = ()) -> list[Figure]:
@@ -133,13 +129,8 @@ def load_figures(folder: Path, names: Sequence[str] = ()) -> list[Figure]:
         FplError: A broken file, two figures of one name, or a name that is none; lists those there are.
     """
     files = visible(folder / FIGURES, "*.toml")
-    places: dict[str, Path] = {}
-    found = []
-    for path in files:
-        figure = load_figure(path)
-        if (first := places.setdefault(figure.name, path)) != path:
-            raise FplError(f"figure {figure.name!r} is in two files", where=str(path), hint=f"the other is {first}")
-        found.append(figure)
+    found = [load_figure(path) for path in files]
+    check_names("figure", [figure.name for figure in found], files)
     found.sort(key=lambda figure: figure.about.order)
     known = [figure.name for figure in found]
     if unknown := [name for name in names if name not in known]:

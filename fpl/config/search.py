@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from fpl.config.explain import Parts, explain
+from fpl.config.explain import Parts, validated
 from fpl.config.layers import flatten, read_tables
 from fpl.config.section import Part
 from fpl.errors import FplError
@@ -239,11 +239,7 @@ def load_search(folder: Path, name: str) -> Search:
         known = search_names(folder)
         guess = meant(path.stem, known)
         raise FplError(f"no search {name!r}", where=str(path), hint=f"{guess}there are: {', '.join(known) or 'none'}")
-    tree = read_tables(path)
-    try:
-        return Search.model_validate(tree)
-    except ValidationError as error:
-        raise explain(error, tree, str(path), Search, _PARTS) from None
+    return validated(Search, read_tables(path), str(path), _PARTS)
 
 
 def with_changes(search: Search, changes: Mapping[str, Any]) -> Search:
@@ -254,10 +250,7 @@ def with_changes(search: Search, changes: Mapping[str, Any]) -> Search:
     """
     tree = search.model_dump()
     tree["search"] |= changes
-    try:
-        return Search.model_validate(tree)
-    except ValidationError as error:
-        raise explain(error, tree, f"changes to search {search.name}", Search, _PARTS) from None
+    return validated(Search, tree, f"changes to search {search.name}", _PARTS)
 
 
 def search_names(folder: Path) -> list[str]:
