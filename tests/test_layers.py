@@ -89,7 +89,7 @@ def test_a_run_does_without_ray() -> None:
 
 
 def test_start_up_plans_and_the_names_of_methods_load_none() -> None:
-    start_up, data = ("fpl", "fpl.cli.main", "fpl.config"), ("fpl.data.spec", "fpl.data.splits")
+    start_up, data = ("fpl", "fpl.cli.main", "fpl.config.compose"), ("fpl.data.spec", "fpl.data.splits")
     plans = ("fpl.cli.plan", "fpl.sweep.plan.costs", "fpl.sweep.plan.speed", "fpl.sweep.search.budget")
     modules = (*start_up, *data, *plans, "fpl.config.registry")
     assert loaded_by(*modules, call="fpl.config.registry.all_options()") == []
