@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import optuna
 from rounds import write_rows
@@ -84,8 +84,7 @@ def invented(study: Study, count: int) -> list[TrialRow]:
     asked = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     rows = []
     for number in range(count):
-        trial: Any = asked.ask()
-        row = TrialRow(study.identity, number, study.suggest(trial), study.head.sampler, [f"run-{number}"])
+        row = TrialRow(study.identity, number, study.suggest(asked.ask()), study.head.sampler, [f"run-{number}"])
         row.state = draw.choices(STATES, [50, 45, 5])[0]
         for step in steps if row.state == "complete" else steps[:4]:
             row.report(step, draw.uniform(10, 20))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,9 @@ from fpl.errors import FplError
 from fpl.files import visible
 from fpl.names import Name, is_name
 from fpl.text import meant
+
+if TYPE_CHECKING:
+    import optuna
 
 Value = str | int | float | bool
 # How Optuna proposes trials; `grid` tries the paper's own settings and nothing else.
@@ -32,19 +35,6 @@ Objective = Literal["miou", "cost"]
 # Whether larger is better.
 DIRECTIONS: dict[str, Literal["maximize", "minimize"]] = {"miou": "maximize", "cost": "minimize"}
 SEARCHES = "search"
-
-
-class Suggests(Protocol):
-    """What a parameter needs of an `optuna.Trial`."""
-
-    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
-        """A number between `low` and `high`."""
-
-    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int:
-        """A whole number between `low` and `high`, both included."""
-
-    def suggest_categorical(self, name: str, choices: list[Value]) -> Value:
-        """One of `choices`."""
 
 
 class Parameter(Part):
@@ -113,10 +103,10 @@ class Parameter(Part):
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return number and self.low <= value <= self.high and not (self.whole and value != int(value))
 
-    def suggest(self, trial: Suggests) -> Value:
+    def suggest(self, trial: optuna.Trial) -> Value:
         """Ask for a value."""
         if self.choices:
-            return trial.suggest_categorical(self.key, self.choices)
+            return cast("Value", trial.suggest_categorical(self.key, self.choices))
         assert self.low is not None and self.high is not None
         if self.whole:
             return trial.suggest_int(self.key, int(self.low), int(self.high), log=self.log)
@@ -197,11 +187,11 @@ class Search(Part):
                     raise ValueError(f"{parameter.key}: its condition {other.key} = {never[0]!r} is never met here")
         return self
 
-    def suggest(self, trial: Suggests, settings: Mapping[str, Any]) -> dict[str, Value]:
+    def suggest(self, trial: optuna.Trial, settings: Mapping[str, Any]) -> dict[str, Value]:
         """Ask for the parameters of one trial, those alone that mean something beside the others (define-by-run).
 
         Args:
-            trial: An `optuna.Trial`.
+            trial: Asked for each.
             settings: The run that is varied, by dotted key.
         """
         found: dict[str, Value] = {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fpl.config.campaign import Campaign, load_campaign
 from fpl.config.cells import Cell
@@ -17,9 +17,12 @@ from fpl.config.compose import validate
 from fpl.config.identity import canonical, recipe_digest
 from fpl.config.layers import flatten, merge, nested, parse_override
 from fpl.config.schema import RunConfig
-from fpl.config.search import Head, Search, Suggests, Value, load_search, with_changes
+from fpl.config.search import Head, Search, Value, load_search, with_changes
 from fpl.errors import FplError
 from fpl.text import meant
+
+if TYPE_CHECKING:
+    import optuna
 
 # Combinations of choices and ends of ranges that are tried out before a search starts: a few milliseconds.
 TRIED_ENDS = 100
@@ -109,7 +112,7 @@ class Study:
         digest = hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
         return f"{self.search.name}-{digest[:8]}"
 
-    def suggest(self, trial: Suggests) -> dict[str, Value]:
+    def suggest(self, trial: optuna.Trial) -> dict[str, Value]:
         """Ask for the parameters of a trial."""
         return self.search.suggest(trial, self.settings)
 

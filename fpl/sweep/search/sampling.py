@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import optuna
 
@@ -68,5 +67,4 @@ class Proposals:
         found = self._kept.study(rows, sampler)
         if wanted is not None:
             found.enqueue_trial(dict(wanted))
-        trial: Any = found.ask()
-        return self.study.suggest(trial)
+        return self.study.suggest(found.ask())

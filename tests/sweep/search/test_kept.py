@@ -43,8 +43,7 @@ def by_optuna(
     told.sampler = sampler
     if wanted is not None:
         told.enqueue_trial(dict(wanted))
-    trial: Any = told.ask()
-    return study.suggest(trial)
+    return study.suggest(told.ask())
 
 
 class Compared(Proposals):
