@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib.metadata
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import fpl
-from fpl.files import visible, write_atomic
+from fpl.files import write_atomic
 from fpl.report.figures.export import Prepared, numbers_csv, save
 from fpl.report.figures.kinds import Paint
 from fpl.report.svg import draw
+from fpl.source import source_digest
 
 # Folder of what was drawn before, below that of the figures. Hidden, and no part of what is published.
 CACHE = ".drawn"
@@ -92,19 +90,6 @@ def _key(item: Prepared) -> str:
             for found in item.source.found
         ],
         "numbers": numbers_csv(item.frame).decode(),
-        "code": _code(),
+        "code": source_digest("report", "store", "config", libraries=("matplotlib", "numpy", "pandas")),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
-
-
-@functools.cache
-def _code() -> str:
-    """A digest of the code that makes pictures of runs, and of the libraries that draw."""
-    root = Path(fpl.__file__).parent
-    digest = hashlib.sha256()
-    for layer in ("report", "store", "config"):
-        for path in visible(root / layer, "**/*.py"):
-            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    for package in ("matplotlib", "numpy", "pandas"):
-        digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())
-    return digest.hexdigest()
