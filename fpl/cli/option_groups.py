@@ -29,7 +29,7 @@ from fpl.mirror import mirror_of
 
 if TYPE_CHECKING:
     from fpl.config.campaign import Campaign
-    from fpl.config.layers import ScaleFile
+    from fpl.config.scale import ScaleFile
     from fpl.config.schema import RunConfig
     from fpl.config.study import Study
     from fpl.report.tables.shown import Shown

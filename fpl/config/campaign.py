@@ -12,7 +12,7 @@ from fpl.config.cells import Cell, Resolver, chosen
 from fpl.config.defaults import Rows
 from fpl.config.experiment import Experiment, load_experiments
 from fpl.config.figure import load_figures
-from fpl.config.layers import ScaleFile, read_scale, scale_path
+from fpl.config.scale import ScaleFile, read_scale, scale_path
 from fpl.errors import FplError
 from fpl.text import meant
 
@@ -46,11 +46,6 @@ class Campaign:
     def scale_name(self) -> str:
         """What heads of tables call the scale, for example `mini`."""
         return self.scale.name
-
-    @property
-    def comparable(self) -> bool:
-        """Whether the numbers measure what the paper's do; a scale that does not say so measures something else."""
-        return bool(self.scale.shown.get("comparable", False))
 
     @property
     def all_cells(self) -> list[Cell]:

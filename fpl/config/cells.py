@@ -20,8 +20,9 @@ from fpl.config.compose import known_keys, validate
 from fpl.config.defaults import CITED, CITED_HERE, Rows
 from fpl.config.experiment import Column, Experiment, Printed, Row
 from fpl.config.identity import recipes_by_seed
-from fpl.config.layers import ScaleFile, apply_overrides, apply_scale, flatten, merge, parse_override, read_base
+from fpl.config.layers import apply_overrides, flatten, merge, parse_override, read_base
 from fpl.config.registry import method_names, options_class
+from fpl.config.scale import ScaleFile, apply_scale
 from fpl.config.schema import RunConfig
 from fpl.config.sections import LossConfig
 from fpl.errors import FplError

@@ -10,18 +10,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from fpl.config.layers import (
-    Tree,
-    apply_overrides,
-    apply_scale,
-    flatten,
-    parse_override,
-    read_base,
-    read_scale,
-    scale_path,
-)
+from fpl.config.layers import Tree, apply_overrides, flatten, parse_override, read_base
 from fpl.config.method import MethodOptions
 from fpl.config.registry import all_options, method_names, options_class
+from fpl.config.scale import apply_scale, read_scale, scale_path
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 

@@ -11,7 +11,7 @@ import pandas as pd
 from fpl.config.campaign import BASE, TABLES
 from fpl.config.cells import Cell, Resolver
 from fpl.config.experiment import Experiment, load_experiments
-from fpl.config.layers import read_scale
+from fpl.config.scale import read_scale
 from fpl.errors import FplError
 from fpl.files import visible
 from fpl.store.columns import CELLS

@@ -11,7 +11,7 @@ from fpl.config.cells import Cell, Resolver, multiply
 from fpl.config.compose import load_config
 from fpl.config.experiment import load_experiment, load_experiments, thresholds
 from fpl.config.identity import recipe_digest, recipes_by_seed
-from fpl.config.layers import read_scale
+from fpl.config.scale import read_scale
 from fpl.errors import FplError
 
 RECIPE = """

@@ -9,7 +9,7 @@ import pytest
 
 from fpl.config.campaign import load_campaign
 from fpl.config.figure import load_figures
-from fpl.config.layers import scale_path
+from fpl.config.scale import scale_path
 from fpl.config.search import search_names
 from fpl.errors import FplError
 from fpl.files import visible

@@ -183,7 +183,7 @@ def test_head_and_workers_share_the_volume_and_the_image_is_the_users(job: dict[
 
 
 def test_workers_hold_whole_runs(job: dict[str, Any]) -> None:
-    from fpl.config.layers import read_scale
+    from fpl.config.scale import read_scale
 
     launch = read_scale(DEPLOY.parent / "experiments" / "scale" / "paper.toml").launch
     (group,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]

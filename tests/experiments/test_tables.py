@@ -16,7 +16,7 @@ from fpl.config.cells import Cell, Resolver, own_row
 from fpl.config.checks import warnings_of, worker_problem
 from fpl.config.compose import load_config
 from fpl.config.experiment import Experiment, load_experiments, thresholds
-from fpl.config.layers import read_scale
+from fpl.config.scale import read_scale
 from fpl.config.schema import RunConfig
 from fpl.data.spec import SPECS
 from fpl.errors import FplError

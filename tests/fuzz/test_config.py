@@ -15,7 +15,7 @@ from fpl.config.compose import leaves, load_config
 from fpl.config.experiment import load_experiments
 from fpl.config.figure import load_figures
 from fpl.config.identity import canonical
-from fpl.config.layers import apply_scale, read_scale
+from fpl.config.scale import apply_scale, read_scale
 from fpl.config.schema import RunConfig
 from fpl.config.search import load_search
 from fpl.errors import FplError

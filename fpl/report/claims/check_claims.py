@@ -164,14 +164,16 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
 
 def scale_note(campaign: Campaign) -> list[str]:
     """What runs of this scale can and cannot show; nothing for one that measures what the paper does."""
-    if campaign.comparable:
+    scale = campaign.scale
+    if scale.comparable:
         return []
-    shown = campaign.scale.shown
-    notes = [f"Runs at scale {campaign.scale_name}, {len(campaign.seeds)} per setting (by seed)."]
-    if proves := shown.get("proves"):
-        notes.append(f"They can show {proves}.")
-    if proves_not := shown.get("proves_not"):
-        notes.append(f"They cannot show {proves_not}: what is said of a final mIoU holds of these runs and no further.")
+    notes = [f"Runs at scale {scale.name}, {len(campaign.seeds)} per setting (by seed)."]
+    if scale.proves:
+        notes.append(f"They can show {scale.proves}.")
+    if scale.proves_not:
+        notes.append(
+            f"They cannot show {scale.proves_not}: what is said of a final mIoU holds of these runs and no further."
+        )
     return [" ".join(notes)]
 
 

@@ -11,41 +11,13 @@ import numpy as np
 
 from fpl.config.cells import Cell
 from fpl.config.experiment import Column, Experiment, Row
-from fpl.config.layers import ScaleFile
+from fpl.config.scale import ScaleFile
 from fpl.report.statistics import Interval, Spread, mean_interval, sample_std
 from fpl.report.tables.verdict import Verdict
 from fpl.store.lookup import Lookup, Record
 
 # What stands in a cell: ours (of all or some seeds), only the paper's number, or nothing.
 State = Literal["measured", "partial", "setting", "cited", "pending", "failed", "missing", "dash"]
-
-
-@dataclass(frozen=True)
-class Scale:
-    """What a table says about the scale of its runs.
-
-    Attributes:
-        name: For example `mini`.
-        comparable: Whether its numbers measure what the paper's do.
-        proves: What its tables can show; empty for nothing to say.
-        proves_not: What they cannot.
-    """
-
-    name: str
-    comparable: bool = False
-    proves: str = ""
-    proves_not: str = ""
-
-    @classmethod
-    def of(cls, file: ScaleFile) -> Scale:
-        """From a scale file's `[scale]`."""
-        shown = file.shown
-        return cls(
-            file.name,
-            bool(shown.get("comparable", False)),
-            str(shown.get("proves", "")),
-            str(shown.get("proves_not", "")),
-        )
 
 
 @dataclass(frozen=True)
@@ -149,7 +121,7 @@ class Grid:
     """
 
     experiment: Experiment
-    scale: Scale
+    scale: ScaleFile
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     seeds: tuple[int, ...]

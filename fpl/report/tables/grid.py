@@ -11,10 +11,11 @@ from fpl.config.campaign import Campaign
 from fpl.config.cells import Cell
 from fpl.config.experiment import Experiment, thresholds
 from fpl.config.identity import recipes_by_seed
+from fpl.config.scale import ScaleFile
 from fpl.errors import FplError
 from fpl.report.statistics import Spread, margin, paired, repetition, spread_within
 from fpl.report.tables import verdict
-from fpl.report.tables.entry import Entry, Grid, Line, Scale, State
+from fpl.report.tables.entry import Entry, Grid, Line, State
 from fpl.report.tables.verdict import Verdict
 from fpl.store.cells import measure, metric_column
 from fpl.store.lookup import Lookup, look_up
@@ -42,7 +43,7 @@ def build_grid(campaign: Campaign, table: str, lookup: Lookup) -> Grid:
     Raises:
         FplError: A row of T settings that is `of` no row with T.
     """
-    cells, scale = campaign.tables[table], Scale.of(campaign.scale)
+    cells, scale = campaign.tables[table], campaign.scale
     experiment = cells[0].experiment
     repeated = _repeated(cells, lookup)
     settings = _settings(cells, campaign) if experiment.table.metric == "threshold" else {}
@@ -105,7 +106,7 @@ def _unrun(cell: Cell) -> Entry:
     return Entry(cell, "dash", reason=cell.why_not)
 
 
-def _compare(entry: Entry, entries: Mapping[str, Entry], scale: Scale, repeated: Spread | None) -> Entry:
+def _compare(entry: Entry, entries: Mapping[str, Entry], scale: ScaleFile, repeated: Spread | None) -> Entry:
     """The entry with its arrow and verdict."""
     cell = entry.cell
     row, column = cell.row.over or cell.row.key, cell.column.over or cell.column.key
@@ -124,7 +125,7 @@ def _gain(cell: Cell, baseline: Cell) -> float | None:
     return None if cell.printed is None or baseline.printed is None else cell.printed - baseline.printed
 
 
-def _judge(entry: Entry, scale: Scale, repeated: Spread | None) -> Verdict:
+def _judge(entry: Entry, scale: ScaleFile, repeated: Spread | None) -> Verdict:
     cell, ours, difference = entry.cell, entry.ours, entry.difference
     if ours is None:
         return verdict.not_run(entry.reason)

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fpl.config.experiment import Column
-from fpl.report.tables.entry import Entry, Grid, Scale
+from fpl.config.scale import ScaleFile
+from fpl.report.tables.entry import Entry, Grid
 from fpl.report.tables.gains import column_gains
 from fpl.report.tables.verdict import ENOUGH_SEEDS, LEGEND, LEGEND_OF_THRESHOLDS
 from fpl.store.lookup import Record, text
@@ -60,7 +61,7 @@ def short_title(grid: Grid) -> str:
     return title(grid).partition(". ")[0].removesuffix(".")
 
 
-def scale_notes(scale: Scale) -> list[str]:
+def scale_notes(scale: ScaleFile) -> list[str]:
     """What tables at this scale can and cannot show; nothing for a comparable one."""
     if scale.comparable:
         return []

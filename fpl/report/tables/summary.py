@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fpl.config.scale import ScaleFile
 from fpl.report.tables import gains
-from fpl.report.tables.entry import Grid, Scale
+from fpl.report.tables.entry import Grid
 from fpl.report.tables.head_to_head import Duel, duels, duels_by_control
 from fpl.report.tables.numbers import plural
 from fpl.store.lookup import number
@@ -32,7 +33,7 @@ class Summary:
         notes: What else is to be said: rows that are left out.
     """
 
-    scale: Scale
+    scale: ScaleFile
     wanted: int
     done: int
     failed: int

@@ -367,7 +367,8 @@ def test_rows_and_seeds(tmp_path: Path) -> None:
     assert not [cell for cell in World(tmp_path, "full").campaign.all_cells if cell.row.role == "control"]
     assert [cell for cell in World(tmp_path, "full", rows="all").campaign.all_cells if cell.row.role == "control"]
     assert World(tmp_path, "full", seeds=2).campaign.seeds == (0, 1)
-    assert World(tmp_path, "full").campaign.comparable and not World(tmp_path, "little").campaign.comparable
+    full, little = World(tmp_path, "full").campaign.scale, World(tmp_path, "little").campaign.scale
+    assert full.comparable and not little.comparable
     with pytest.raises(FplError, match="at least 1"):
         World(tmp_path, "full", seeds=0)
     with pytest.raises(FplError, match="no scale 'huge'"):
