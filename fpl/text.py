@@ -120,6 +120,11 @@ def first_line(error: BaseException, limit: int = 200) -> str:
     return line[:limit] or type(error).__name__
 
 
+def plural(count: float, word: str, several: str = "", spec: str = ",") -> str:
+    """`1 run`, `2 runs`; `several` where that is no mere s, `spec` as numbers are written (`g`: `0.5 CPUs`)."""
+    return f"{count:{spec}} {word if count == 1 else several or word + 's'}"
+
+
 def size_text(count: float) -> str:
     """Bytes with as many digits as an estimate is worth: `36 kB`, `3.9 MB`, `28 GB`."""
     units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))

@@ -14,7 +14,7 @@ from fpl.cli.options import Address, Local, SearchSplits, Store
 from fpl.cli.planning import Machine, calibrate_runs, hours_text, plan_console, print_table
 from fpl.config.defaults import CITED, CITED_HERE, REPEATS
 from fpl.errors import FplError
-from fpl.text import duration, say, size_text
+from fpl.text import duration, plural, say, size_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -200,7 +200,7 @@ def _states(plan: Plan, out: Path) -> Iterator[str]:
     if plan.failed:
         yield "failed runs are tried again with fpl reproduce --retry-failed"
     for reason, count in plan.obstacles.most_common():
-        yield f"blocked: {_runs(count)}: {reason}"
+        yield f"blocked: {plural(count, 'run', spec='d')}: {reason}"
     yield from plan.warnings
     if plan.to_make:
         listed = [f"{len(names)} {kind} ({_some(names)})" for kind, names in plan.to_make.items()]
@@ -234,7 +234,8 @@ def _memory(plan: Plan) -> Iterator[str]:
     where = f"each of the {workers} GPUs of a run" if workers > 1 else "a GPU"
     yield f"memory on {where}: at most {size_text(most)} ({_name(largest)})"
     if tight := plan.tight():
-        yield f"warning: {_runs(len(tight))} may not fit into the memory of the GPUs, such as {_name(tight[0])}"
+        runs = plural(len(tight), "run", spec="d")
+        yield f"warning: {runs} may not fit into the memory of the GPUs, such as {_name(tight[0])}"
 
 
 def _noise(plan: Plan) -> Iterator[str]:
@@ -261,7 +262,3 @@ def _name(run: Wanted) -> str:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")
-
-
-def _runs(count: int) -> str:
-    return f"{count} run" + ("s" if count != 1 else "")

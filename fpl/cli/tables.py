@@ -11,6 +11,7 @@ import typer
 from fpl.cli.option_groups import Asked
 from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, Names, RowsShown, Scale, Scratch, Seeds, file_to_write
 from fpl.config.defaults import FILE_WIDTH
+from fpl.text import plural
 
 if TYPE_CHECKING:
     from fpl.report.tables.entry import Grid
@@ -55,7 +56,7 @@ def tables(
     from fpl.files import write_atomic
 
     write_atomic(to, text.encode())
-    print(f"{len(grids)} table{'s' if len(grids) != 1 else ''} in {to}")
+    print(f"{plural(len(grids), 'table')} in {to}")
 
 
 def _store(folder: Path | None, scale: str) -> Results | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fpl.errors import FplError
-from fpl.text import enumerate_briefly
+from fpl.text import enumerate_briefly, plural
 
 LONGEST = 79
 """Bytes of the longest file name that we make of somebody else's."""
@@ -40,7 +40,7 @@ def check_utf8(names: Iterable[str], where: Path) -> None:
     """
     if wrong := [repr(os.fsencode(name))[1:] for name in names if not is_utf8(name)]:
         raise FplError(
-            f"{len(wrong)} file name{'s' if len(wrong) > 1 else ''} not in UTF-8: {enumerate_briefly(sorted(wrong))}",
+            f"{plural(len(wrong), 'file name', spec='d')} not in UTF-8: {enumerate_briefly(sorted(wrong))}",
             where=repr(os.fsencode(where))[2:-1] if not is_utf8(str(where)) else str(where),
             hint="rename them (convmv does many at once): lists and results could not name them",
         )

@@ -16,7 +16,7 @@ from fpl.data.formats import check_image, check_label, check_palette, raw_mode
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.errors import FplError
 from fpl.files import check_regular
-from fpl.text import enumerate_briefly
+from fpl.text import enumerate_briefly, plural
 
 Bytes = NDArray[np.uint8]
 
@@ -148,7 +148,7 @@ def _to_classes(values: NDArray[np.generic], path: Path, spec: DatasetSpec) -> B
 def orientation_ignored(names: Sequence[str]) -> str:
     """What to say about images that are taken as they are stored."""
     return (
-        f"the EXIF orientation of {len(names)} image{'s' if len(names) > 1 else ''} is ignored, as labels do not "
+        f"the EXIF orientation of {plural(len(names), 'image', spec='d')} is ignored, as labels do not "
         f"follow it: {enumerate_briefly(names, 3)}"
     )
 

@@ -16,11 +16,11 @@ from typing import Any
 from fpl.config.weights import WEIGHTS_VARIABLE
 from fpl.errors import FplError
 from fpl.files import remove, write_atomic
-from fpl.sweep.execution import Execution, count_words
+from fpl.sweep.execution import Execution
 from fpl.sweep.nodes import differences, look_around
 from fpl.sweep.places import Places
 from fpl.sweep.plan.capacity import Capacity
-from fpl.text import first_line, say
+from fpl.text import first_line, plural, say
 
 # Seconds within which the next of the nodes says what it sees: many nodes of a busy machine need longer together.
 NODE_PATIENCE = 60.0
@@ -182,7 +182,7 @@ def _await(answers: Sequence[Any], say: Callable[[str], None]) -> None:
             return
         if waiting and time.monotonic() - told > NODE_WORDS:
             told = time.monotonic()
-            say(f"{len(answers) - len(waiting)} of {count_words(len(answers), 'node')} have said what they see")
+            say(f"{len(answers) - len(waiting)} of {plural(len(answers), 'node', spec='g')} have said what they see")
 
 
 def to_come(groups: Sequence[tuple[Mapping[str, float], int]], nodes: Sequence[Node]) -> list[Node]:
@@ -203,7 +203,7 @@ def to_come(groups: Sequence[tuple[Mapping[str, float], int]], nodes: Sequence[N
 def capacity_words(nodes: list[Node]) -> str:
     """For messages: `2 CPUs, 0 GPUs on 1 node`."""
     cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
-    return f"{count_words(cpus, 'CPU')}, {count_words(gpus, 'GPU')} on {count_words(len(nodes), 'node')}"
+    return f"{plural(cpus, 'CPU', spec='g')}, {plural(gpus, 'GPU', spec='g')} on {plural(len(nodes), 'node', spec='g')}"
 
 
 def runs_at_once(nodes: list[Node], execution: Execution) -> int:
@@ -216,7 +216,7 @@ def runs_at_once(nodes: list[Node], execution: Execution) -> int:
     if room < execution.workers:
         raise FplError(
             f"asked for {execution.words()}; available: {capacity_words(nodes)}, "
-            f"room for {count_words(room, 'such worker')}",
+            f"room for {plural(room, 'such worker', spec='g')}",
             where="--workers, --cpus-per-worker, --gpus-per-worker",
             hint="ask for less, or add nodes",
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from fpl.config.launch import Launcher, check_launch
 from fpl.errors import FplError
+from fpl.text import plural
 from fpl.train.options import LoopOptions
 
 
@@ -152,7 +153,7 @@ class Execution(LoopOptions):
 
     def words(self) -> str:
         """For messages: `2 workers with 1 CPU and 0 GPUs each`."""
-        shares = f"{count_words(self.cpus_per_worker, 'CPU')} and {count_words(self.gpus_per_worker, 'GPU')}"
+        shares = f"{plural(self.cpus_per_worker, 'CPU', spec='g')} and {plural(self.gpus_per_worker, 'GPU', spec='g')}"
         return f"1 worker with {shares}" if self.workers == 1 else f"{self.workers} workers with {shares} each"
 
 
@@ -167,8 +168,3 @@ def _check_local(given: Mapping[str, Any]) -> None:
         if value is not None:
             what = "runs without Ray, one after the other in this process"
             raise FplError(what, where=f"--local with --{name} {value}", hint="leave out one of them")
-
-
-def count_words(number: float, word: str) -> str:
-    """`1 CPU`, `0.5 CPUs`."""
-    return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"

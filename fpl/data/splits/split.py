@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fpl.data.splits.families import every_nth
 from fpl.errors import FplError
+from fpl.text import plural
 
 DROP_FROM_UNLABELED = "drop-from-unlabeled"
 """The one repair: an id in both lists stays in the labeled one only."""
@@ -76,7 +77,7 @@ def hold_out(split: Split, every: int) -> Split:
     count = len(split.labeled)
     if not 2 <= every <= count:
         raise FplError(
-            f"data.split.holdout = {every} of {count} labeled image{'s' if count != 1 else ''}",
+            f"data.split.holdout = {every} of {plural(count, 'labeled image', spec='d')}",
             where=f"split {split.name}",
             hint=f"2 to {count} are allowed, where {count} holds out one image"
             if count > 1

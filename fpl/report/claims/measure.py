@@ -11,7 +11,7 @@ import pandas as pd
 
 from fpl.report.figures.quantities import QUANTITIES
 from fpl.report.figures.series import Found, Source
-from fpl.report.tables.numbers import plural
+from fpl.text import plural
 
 State = Literal["holds", "does not hold", "not run"]
 Window = Literal["first quarter", "last quarter", "all"]

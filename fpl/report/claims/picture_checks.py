@@ -11,7 +11,7 @@ import pandas as pd
 from fpl.report.claims.measure import Outcome, decided, no_values, not_run
 from fpl.report.figures.kept_pictures import UNKNOWN, Pictures, k_map_table, pictures_of, score_table
 from fpl.report.figures.series import Source
-from fpl.report.tables.numbers import plural
+from fpl.text import plural
 
 Stage = Literal["first", "last", "all"]
 STAGES: dict[Stage, str] = {"first": "at the first stage", "last": "at the last stage", "all": "over all stages"}

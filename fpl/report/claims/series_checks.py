@@ -27,9 +27,9 @@ from fpl.report.figures.series import Found, Source
 from fpl.report.search.threshold_claim import falling
 from fpl.report.statistics import TIE
 from fpl.report.tables.gains import Gain
-from fpl.report.tables.numbers import plural
 from fpl.report.tables.verdict import ENOUGH_SEEDS
 from fpl.store.cells import measure
+from fpl.text import plural
 
 MIOU = "miou"
 SELECTIONS = {"best": "best of all validations", "last": "last weights"}

@@ -11,8 +11,8 @@ from fpl.config.schema import RunConfig
 from fpl.config.sections import LossConfig
 from fpl.report.figures.frames import POINTS
 from fpl.report.figures.series import Source
-from fpl.report.tables.numbers import plural
 from fpl.store.lookup import number
+from fpl.text import plural
 
 
 def caption(figure: Figure, source: Source, frame: pd.DataFrame) -> str:

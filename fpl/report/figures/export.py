@@ -21,9 +21,9 @@ from fpl.report.figures.series import Source, command, make_source, missing
 from fpl.report.spreadsheet import csv_bytes
 from fpl.report.svg import SETTINGS, WIDTH
 from fpl.report.tables.markdown import escape
-from fpl.report.tables.numbers import plural
 from fpl.store.lookup import look_up
 from fpl.store.read import Results
+from fpl.text import plural
 
 FOLDER, CAPTIONS = "figures", "captions.md"
 # Inches: a column of the paper. The page draws the same figures wider, with everything in them larger in proportion.

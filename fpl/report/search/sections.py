@@ -21,11 +21,11 @@ from fpl.report.search.words import (
     stopping_line,
     warnings,
 )
-from fpl.report.tables.numbers import plural
 from fpl.report.template import render
 from fpl.store.lookup import text
 from fpl.store.search_frame import records
 from fpl.store.trials import is_cell
+from fpl.text import plural
 
 # Pairs of parameters that are drawn; the CSV has all.
 PAIRS = 6

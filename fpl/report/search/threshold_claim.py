@@ -14,9 +14,9 @@ import pandas as pd
 from fpl.config.layers import flatten
 from fpl.report.claims.measure import State
 from fpl.report.search.studies import SearchView, StudyView, count, fraction_of, value_text
-from fpl.report.tables.numbers import plural
 from fpl.store.rows import read_object
 from fpl.store.search_frame import records
+from fpl.text import plural
 
 THRESHOLD = "loss.threshold"
 CLAIM = "the more labels, the lower the best T"

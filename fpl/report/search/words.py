@@ -12,11 +12,11 @@ from fpl.report.search.findings import best, early_stopping, margin_between
 from fpl.report.search.importance import ENOUGH_BEST, ENOUGH_TRIALS, QUANTILE
 from fpl.report.search.studies import SearchView, StudyView, count, direction_words, read_search
 from fpl.report.search.threshold_claim import checks
-from fpl.report.tables.numbers import plural
 from fpl.store.lookup import text
 from fpl.store.read import Results
 from fpl.store.search_frame import records
 from fpl.store.trials import is_cell
+from fpl.text import plural
 
 LINE = 119
 SHOWN = 3

@@ -13,6 +13,7 @@ import numpy as np
 from fpl.config.experiment import Row
 from fpl.report.statistics import CONFIDENCE, Interval, mean_interval
 from fpl.report.tables.entry import Grid
+from fpl.text import plural
 
 RULE = (
     "A difference is that of two runs of one column and one seed, each pair once. Runs of one seed draw the same "
@@ -135,7 +136,7 @@ def column_gains(grid: Grid) -> tuple[Gain, ...]:
             seeds = set.intersection(*({*one.values} & {*other.values} for one, other in pairs))
             values = (np.mean([one.values[s] - other.values[s] for one, other in pairs]) for s in sorted(seeds))
             below = grid.experiment.column(column.over)
-            label = f"{column.name} ({len(pairs)} row{'s' if len(pairs) > 1 else ''})"
+            label = f"{column.name} ({plural(len(pairs), 'row')})"
             found.append(Gain(label, below.name, tuple(map(float, values))))
     return tuple(found)
 

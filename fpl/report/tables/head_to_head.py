@@ -20,7 +20,8 @@ from fpl.report.statistics import (
     sign_test,
 )
 from fpl.report.tables.entry import Entry, Grid
-from fpl.report.tables.numbers import plural, probability_text
+from fpl.report.tables.numbers import probability_text
+from fpl.text import plural
 
 CAVEAT = (
     "Comparisons of one column share its images and often a run: they are not independent, so p is a guide, no proof."

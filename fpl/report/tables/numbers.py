@@ -119,11 +119,6 @@ def arrow_text(value: float, metric: Metric) -> str:
     return {"up": "↑", "down": "↓"}[way] + number_text(abs(value), metric) if way else "→0"
 
 
-def plural(count: int, word: str, several: str = "") -> str:
-    """`1 run`, `2 runs`; `several` where that is no mere s."""
-    return f"{count:,} {word if count == 1 else several or word + 's'}"
-
-
 def probability_text(value: float) -> str:
     """Two significant digits: `0.035`, `6.1e-05`."""
     return f"{value:.2g}"

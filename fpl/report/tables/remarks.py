@@ -11,6 +11,7 @@ from fpl.report.tables.entry import Entry, Grid
 from fpl.report.tables.gains import column_gains
 from fpl.report.tables.verdict import ENOUGH_SEEDS, LEGEND, LEGEND_OF_THRESHOLDS
 from fpl.store.lookup import Record, text
+from fpl.text import plural
 
 PROTOCOLS = {
     "sliding": "sliding-window protocol",
@@ -86,7 +87,7 @@ def _scale_line(grid: Grid) -> str:
     scale, count = grid.scale, len(grid.seeds)
     line = f"scale {scale.name}" + ("" if scale.comparable else ", not comparable with the paper")
     if count:
-        line += f"; {count} seed{'s' if count > 1 else ''} a cell"
+        line += f"; {plural(count, 'seed')} a cell"
     if count > 1:
         line += ", ± is the sample standard deviation over them (one split)"
     if scale.comparable and 0 < count < ENOUGH_SEEDS:
@@ -254,7 +255,7 @@ def _mixed_provenance(grid: Grid) -> list[str]:
     for name, what in PROVENANCE.items():
         counts = Counter(text(record, name) or "none" for record in records.values())
         if len(counts) > 1:
-            listed = ", ".join(f"{value} ({count} run{'s' if count > 1 else ''})" for value, count in counts.items())
+            listed = ", ".join(f"{value} ({plural(count, 'run', spec='d')})" for value, count in counts.items())
             found.append(f"the runs of this table differ in {what}: {listed}")
     return found
 

@@ -15,6 +15,7 @@ from fpl.report.tables.grid import build_grids
 from fpl.report.tables.summary import Summary, summarize
 from fpl.store.lookup import look_up
 from fpl.store.read import Results
+from fpl.text import plural
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def _without_empty_rows(campaign: Campaign, results: Results | None, names: Sequ
         return campaign, ""
     runs = len(set().union(*left.values()))
     note = (
-        f"{len(left)} row{'s' if len(left) > 1 else ''} of this suite without results left out: "
+        f"{plural(len(left), 'row')} of this suite without results left out: "
         f"`fpl reproduce --rows all --scale {campaign.scale_name}` trains their {runs} runs"
     )
     tables = {table: rest(cells) for table, cells in campaign.tables.items()}

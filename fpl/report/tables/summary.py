@@ -9,10 +9,9 @@ from fpl.config.scale import ScaleFile
 from fpl.report.tables import gains
 from fpl.report.tables.entry import Grid
 from fpl.report.tables.head_to_head import Duel, duels, duels_by_control
-from fpl.report.tables.numbers import plural
 from fpl.store.lookup import number
 from fpl.store.read import Results
-from fpl.text import duration
+from fpl.text import duration, plural
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Summary:
             line += f", {self.failed} failed"
         line += f"; {duration(self.train_seconds)} of training in total"
         if self.pending:
-            line += f"; {self.pending} cell{'s' if self.pending > 1 else ''} pending"
+            line += f"; {plural(self.pending, 'cell', spec='d')} pending"
         return line
 
 

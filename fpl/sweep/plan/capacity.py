@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fpl.data.parallel import core_count
 from fpl.errors import FplError
 from fpl.sweep.execution import Execution
-from fpl.text import size_text
+from fpl.text import plural, size_text
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Capacity:
         """`2 cores (Intel ...)` or `8 GPUs (...), 96 cores`; of a cluster what it says."""
         if self.described:
             return self.described
-        cores = f"{self.cores} core{'s' if self.cores != 1 else ''}"
+        cores = plural(self.cores, "core", spec="d")
         if not self.gpus:
             return f"{cores} ({self.cpu_name})" if self.cpu_name else cores
         size = f"{size_text(self.gpu_memory)}{' each' if self.gpus != 1 else ''}" if self.gpu_memory else ""
         named = ", ".join(filter(None, (self.gpu_name, size)))
-        return f"{self.gpus} GPU{'s' if self.gpus != 1 else ''}{f' ({named})' if named else ''}, {cores}"
+        return f"{plural(self.gpus, 'GPU', spec='d')}{f' ({named})' if named else ''}, {cores}"
 
     def shortage(self, execution: Execution) -> str:
         """Why not even one run fits, with the remedy; empty if one does."""
@@ -61,9 +61,9 @@ class Capacity:
         for each, there, unit in needs:
             needed = each * execution.workers
             if needed > there:
-                unit += "s" if needed != 1 else ""
                 remedy = "fewer --workers, another machine, or --address of a Ray cluster that has them"
-                return f"{needed:g} {unit} needed for a run with {execution.workers} workers, {there} here -> {remedy}"
+                asked = f"{plural(needed, unit, spec='g')} needed for a run with {execution.workers} workers"
+                return f"{asked}, {there} here -> {remedy}"
         return ""
 
     def slots(self, execution: Execution) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from fpl.errors import FplError
+from fpl.text import plural
 
 if TYPE_CHECKING:
     from fpl.store.trials import TrialRow
@@ -70,8 +71,7 @@ class Budget:
     def words(self) -> str:
         """`40 trials`, `200 GPU-hours`, `90 minutes`."""
         _, each, name = UNITS[self.unit]
-        count = self.amount / each
-        return f"{count:,.10g} {name}{'s' if count != 1 else ''}"
+        return plural(self.amount / each, name, spec=",.10g")
 
     def share(self, number: int, count: int) -> Budget:
         """The part of one study: equal parts, and of trials whole ones, of which the first studies have one more.
