@@ -18,7 +18,7 @@ from PIL import Image
 from fpl import files
 from fpl.config.layers import read_tables
 from fpl.data.archives import open_archives
-from fpl.data.lists import read_lines
+from fpl.data.lists import read_ids
 from fpl.data.read import read_header, read_image, read_label
 from fpl.data.spec import get_spec
 from fpl.errors import FplError, ShortageError, shortage
@@ -186,7 +186,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "image": read_image,
     "header": read_header,
     "label": lambda path: read_label(path, get_spec("camvid")),
-    "list": read_lines,
+    "list": lambda path: read_ids(path, str),
     "toml": read_tables,
     "checkpoint": load,
     "weights": read_state_dict,

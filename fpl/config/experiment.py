@@ -241,26 +241,21 @@ def load_experiment(path: Path) -> Experiment:
     return validated(Experiment, read_tables(path), str(path), _PARTS)
 
 
-def load_experiments(folder: Path, names: Sequence[str] = ()) -> list[Experiment]:
+def load_experiments(folder: Path) -> list[Experiment]:
     """Read the table files of a folder in the paper's order (`order` in their `[about]`).
 
     Args:
         folder: `experiments/tables`.
-        names: Those wanted; empty for all.
 
     Raises:
-        FplError: No such folder, a broken file, or an unknown name.
+        FplError: No such folder, a broken file, or two tables of one name.
     """
     files = visible(folder, "*.toml")
     found = [load_experiment(path) for path in files]
     check_names("table", [experiment.name for experiment in found], files)
     if not found:
         raise FplError("no table files here", where=str(folder), hint="run in a checkout, or give --experiments")
-    found.sort(key=lambda experiment: experiment.about.get("order", math.inf))
-    known = [experiment.name for experiment in found]
-    if unknown := [name for name in names if name not in known]:
-        raise FplError(f"no table {unknown[0]!r}", hint=f"there are: {', '.join(known)}")
-    return [experiment for experiment in found if not names or experiment.name in names]
+    return sorted(found, key=lambda experiment: experiment.about.get("order", math.inf))
 
 
 def thresholds(experiments: Sequence[Experiment], row: Row) -> list[float]:

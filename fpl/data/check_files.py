@@ -59,7 +59,6 @@ class Decoded:
 
     Attributes:
         image_size: Height, width; None if it cannot be decoded.
-        label_size: The same of the label.
         pixels: Label pixels per class and, last, of those to ignore: int64 [C + 1]; None without a readable label.
         digest: Hash of the bytes of the image file; empty if it cannot be read.
         findings: All that is wrong.
@@ -67,7 +66,6 @@ class Decoded:
     """
 
     image_size: Size | None
-    label_size: Size | None
     pixels: NDArray[np.int64] | None
     digest: str
     findings: tuple[Finding, ...]
@@ -102,7 +100,7 @@ def decode_pair(pair: Pair, spec: DatasetSpec, root: Path) -> Decoded:
         report("damage", pair.image, f"the image is damaged: {found}", _DAMAGE_REMEDY)
     digest = "" if image is None else _digest(pair.image)
     if pair.label is None:
-        return Decoded(image_size, None, None, digest, tuple(findings), turned)
+        return Decoded(image_size, None, digest, tuple(findings), turned)
 
     path = pair.label
     label = attempt("label", path, lambda: read_label(path, spec))
@@ -113,7 +111,7 @@ def decode_pair(pair: Pair, spec: DatasetSpec, root: Path) -> Decoded:
     if header is not None and label_size is not None:
         attempt("size of the label", path, functools.partial(check_pair, header, label_size, pair.image, path))
     if label is None:
-        return Decoded(image_size, label_size, None, digest, tuple(findings), turned)
+        return Decoded(image_size, None, digest, tuple(findings), turned)
 
     values = np.bincount(label.ravel(), minlength=256)
     palette = read_palette(path)
@@ -122,7 +120,7 @@ def decode_pair(pair: Pair, spec: DatasetSpec, root: Path) -> Decoded:
         what = f"the palette has other colours than {spec.name} for: {', '.join(other)}"
         report("palette", path, what, _PALETTE_REMEDY, "warning")
     pixels = np.append(values[: spec.num_classes], values[IGNORE]).astype(np.int64)
-    return Decoded(image_size, label_size, pixels, digest, tuple(findings), turned)
+    return Decoded(image_size, pixels, digest, tuple(findings), turned)
 
 
 _SIZE_REMEDY = "copy the original image again: this one was resized or belongs to another data set"

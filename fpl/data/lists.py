@@ -24,27 +24,18 @@ def duplicates(ids: Sequence[str]) -> list[str]:
     return list(repeated)
 
 
-def read_lines(path: Path) -> list[str]:
-    """Entries of a list file, one per line.
+def read_ids(path: Path, parse: Callable[[str], str]) -> list[str]:
+    """The id of each entry of a list file, one per line.
 
     Windows line ends, a byte order mark, blank lines, lines starting with `#`, blanks around an entry and a missing
     final line end are all accepted: published lists have each of them.
-
-    Raises:
-        FplError: The file cannot be read or is not UTF-8 text.
-    """
-    return [line for _, line in _numbered(_text(path))]
-
-
-def read_ids(path: Path, parse: Callable[[str], str]) -> list[str]:
-    """The id of each entry of a list file.
 
     Args:
         path: The file.
         parse: Id of an entry; raises `FplError` for one that has none.
 
     Raises:
-        FplError: As `read_lines`, or entries without an id: all are named with their lines.
+        FplError: The file cannot be read or is not UTF-8 text, or entries have no id: all are named with their lines.
     """
     return _parse(_text(path), parse, str(path))
 

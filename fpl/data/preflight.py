@@ -22,9 +22,7 @@ from fpl.text import enumerate_briefly
 DECODE_PIXELS = 50_000_000
 
 
-def check_data(
-    config: RunConfig, split: Split, images: Images, validation_ids: Sequence[str] | None = None
-) -> list[str]:
+def check_data(config: RunConfig, split: Split, images: Images) -> list[str]:
     """Check everything that can be checked in a few seconds.
 
     All ids must have an image on disk (validation and held-out ids also a label), no id may be in two sets, and the
@@ -35,7 +33,6 @@ def check_data(
         config: The run.
         split: Its split.
         images: Its training images; what is decoded here stays in them if they keep it.
-        validation_ids: Ids of the validation part; None takes the data set's list, an empty sequence skips them.
 
     Returns:
         Warnings, one sentence each: what is allowed but rarely meant.
@@ -48,7 +45,7 @@ def check_data(
     from fpl.data.validation import check_validation_files
 
     spec, root = images.spec, images.root
-    ids = spec.list_ids(root, "val") if validation_ids is None else list(validation_ids)
+    ids = spec.list_ids(root, "val")
     where = f"split {split.name}"
     raise_all((*set_faults(split, root=root, validation_ids=ids), *label_faults(split, root, where)))
     check_validation_files(spec, root, "val", ids)

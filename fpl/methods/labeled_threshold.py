@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from fpl.data.spec import IGNORE
 from fpl.errors import FplError
 from fpl.losses.checks import check_map, check_scores, to_compute
 from fpl.losses.rules import LARGEST_BELOW_1
@@ -15,7 +16,7 @@ from fpl.losses.rules import LARGEST_BELOW_1
 MOMENTUM = 0.9
 
 
-def gathered_probability(logits: Tensor, label: Tensor, *, ignore_index: int = 255) -> tuple[Tensor, Tensor]:
+def gathered_probability(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
     """Probability gathered, most probable class first, until the true class is among it; summed over labeled pixels.
 
     Of a pixel it is the probability of the true class and of all classes above it; classes as probable as the true one
@@ -23,8 +24,7 @@ def gathered_probability(logits: Tensor, label: Tensor, *, ignore_index: int = 2
 
     Args:
         logits: [B, C, *spatial], any floating dtype, C >= 2.
-        label: Class indices [B, *spatial], any integer dtype, 0 .. C-1 or ``ignore_index``.
-        ignore_index: Label of pixels that do not count.
+        label: Class indices [B, *spatial], any integer dtype, 0 .. C-1, or 255 where pixels do not count.
 
     Returns:
         The sum over the pixels that count and their number, float64 scalars without a gradient.
@@ -35,7 +35,7 @@ def gathered_probability(logits: Tensor, label: Tensor, *, ignore_index: int = 2
     check_scores("logits", logits)
     check_map("label", label, logits)
     with torch.no_grad():
-        valid = label != ignore_index
+        valid = label != IGNORE
         probability = to_compute(logits.detach()).softmax(1)
         true = probability.gather(1, torch.where(valid, label, 0).long().unsqueeze(1))
         above = torch.where(probability > true, probability, 0).sum(1)

@@ -129,16 +129,15 @@ def recoloured(draw: Draw, view: StrongView, seed: int, stream: int = 0) -> Draw
     return replace(draw, image=image.to(draw.image.dtype))
 
 
-def strong_draw(draw: Draw, seed: int, cutout_side: float, view: StrongView = JITTER) -> Draw:
+def strong_draw(draw: Draw, seed: int, cutout_side: float) -> Draw:
     """A draw with other colours and one box cut out, whose pixels are valid no more; the box is of the mean colour.
 
     Args:
         draw: The weak view.
         seed: Seed of the run.
         cutout_side: Sides of the box in those of the crop, 0..1; 0 is none. Its middle is uniform over all pixels.
-        view: What changes colours.
     """
-    image = recoloured(draw, view, seed).image
+    image = recoloured(draw, JITTER, seed).image
     height, width = image.shape[-2:]
     box = (round(cutout_side * height), round(cutout_side * width))
     hole = send(cutout_masks(seed, draw.position, (height, width), box), image.device)

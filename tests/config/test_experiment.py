@@ -474,14 +474,10 @@ def test_only_numbers_are_multiplied(key: str) -> None:
     assert tree["method"]["weight"] == 1.0
 
 
-def test_tables_are_chosen_by_name_and_stand_in_their_order(folder: Path) -> None:
+def test_tables_stand_in_their_order_under_names_of_their_own(folder: Path) -> None:
     other = TABLE.replace('"wide"', '"narrow"').replace("order = 2", "order = 1")
     (folder / "tables" / "z.toml").write_text(other)
     assert [experiment.name for experiment in load_experiments(folder / "tables")] == ["narrow", "wide"]
-    assert [experiment.name for experiment in load_experiments(folder / "tables", ["wide"])] == ["wide"]
-    with pytest.raises(FplError, match="no table 'table7'") as caught:
-        load_experiments(folder / "tables", ["table7"])
-    assert caught.value.hint == "there are: narrow, wide"
     (folder / "tables" / "zz.toml").write_text(other)
     with pytest.raises(FplError, match="table 'narrow' is in two files"):
         load_experiments(folder / "tables")

@@ -12,7 +12,6 @@ import pytest
 
 from fpl.data.spec import SPECS, get_spec
 from fpl.data.splits import (
-    check_split,
     digest_ids,
     every_nth,
     make_split,
@@ -22,6 +21,8 @@ from fpl.data.splits import (
     survey,
     write_split,
 )
+from fpl.data.splits.faults import set_faults
+from fpl.data.splits.store import load_split, stored_faults
 from fpl.errors import FplError
 from tests.data.conftest import make_config, make_split_of, write_camvid
 
@@ -34,8 +35,8 @@ def any_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SPECS, "camvid", dataclasses.replace(SPECS["camvid"], counts=None))
 
 
-def read(splits: Path, fraction: str = "1/4", **options):
-    return read_split(splits, "camvid", "every-nth", fraction, **options)
+def read(splits: Path, fraction: str = "1/4"):
+    return read_split(splits, "camvid", "every-nth", fraction)
 
 
 def test_published_rule() -> None:
@@ -96,7 +97,7 @@ def test_r3_written_twice_byte_identical_and_other_fraction_differs(tmp_path: Pa
     record = json.loads(first[2])
     assert record["counts"] == {"labeled": 4, "unlabeled": 12}
     assert record["labeled_digest"] == split.labeled_digest
-    assert read_split(tmp_path, spec.name, "every-nth", "1/4", root=city) == split
+    assert read_split(tmp_path, spec.name, "every-nth", "1/4") == split
 
 
 def test_r5_the_splits_of_a_fraction_share_no_labeled_image(tmp_path: Path, city: Path) -> None:
@@ -108,7 +109,7 @@ def test_r5_the_splits_of_a_fraction_share_no_labeled_image(tmp_path: Path, city
         folder = split_folder(tmp_path, spec.name, "every-nth", "1/4", index)
         write_split(split, folder)
         assert folder.name == ("1-4" if index == 0 else f"1-4.{index}")
-        assert read_split(tmp_path, spec.name, "every-nth", "1/4", index, root=city) == split
+        assert read_split(tmp_path, spec.name, "every-nth", "1/4", index) == split
     with pytest.raises(FplError, match="no split 4 of 1/4"):
         make_split(spec, city, "every-nth", "1/4", 4)
     with pytest.raises(FplError, match="--fraction 1/8 --index 2"):
@@ -191,14 +192,14 @@ def test_duplicates_and_empty_lists(tmp_path: Path, write_lists: Writer) -> None
 
 def test_validation_ids_in_training(tmp_path: Path, write_lists: Writer) -> None:
     write_lists(tmp_path, "a\nb\n", "c\n")
-    with pytest.raises(FplError, match=r"1 validation ids are in the training lists: c"):
-        read(tmp_path, validation_ids=["c", "v"])
+    (fault,) = stored_faults(load_split(tmp_path, "camvid", "every-nth", "1/4"), validation_ids=["c", "v"])
+    assert "1 validation ids are in the training lists: c" in fault.what
 
 
 def test_ids_not_on_disk(tmp_path: Path) -> None:
     root = write_camvid(tmp_path, ["a", "b"])
-    with pytest.raises(FplError, match=r"2 of 4 training images are not on disk: x, y"):
-        check_split(make_split_of("ax", "by"), root=root)
+    (fault,) = set_faults(make_split_of("ax", "by"), root=root)
+    assert "2 of 4 training images are not on disk: x, y" in fault.what
 
 
 def test_unknown_family_and_fraction(tmp_path: Path, city: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fpl.data.lists import read_lines
+from fpl.data.lists import read_ids
 from fpl.data.spec import get_spec
 from fpl.data.splits import Split, read_split, split_folder, write_split
 from fpl.data.splits.importing import import_split
@@ -58,7 +58,7 @@ def test_lists(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "list.txt"
         path.write_bytes(content)
-        found = result_or_error(lambda: read_lines(path), path)
+        found = result_or_error(lambda: read_ids(path, str), path)
     if not isinstance(found, FplError):
         assert all(line and line == line.strip() and not line.startswith("#") for line in found)
 
@@ -92,4 +92,4 @@ def test_r62_what_is_written_reads_back_or_is_refused(labeled: list[str], unlabe
         if isinstance(written, FplError):
             assert not folder.exists()
             return
-        assert [read_lines(path) for path in written[:2]] == [labeled, unlabeled]
+        assert [read_ids(path, str) for path in written[:2]] == [labeled, unlabeled]

@@ -1,7 +1,6 @@
 """Which images are labeled: splits as files that exist before a training starts. Works without torch."""
 
 from fpl.data.splits.families import FAMILIES, every_nth, families_of, get_family, seeded_sample
-from fpl.data.splits.faults import check_split
 from fpl.data.splits.importing import import_split
 from fpl.data.splits.make import import_order, make_split, training_list
 from fpl.data.splits.published import Published, cps_file, published_of
@@ -14,7 +13,6 @@ __all__ = [
     "Finding",
     "Published",
     "Split",
-    "check_split",
     "cps_file",
     "digest_ids",
     "every_nth",

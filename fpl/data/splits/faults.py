@@ -30,16 +30,6 @@ _WORDS = {str: "text", int: "whole number"}
 _NO_COUNTS = {"labeled": 0, "unlabeled": 0}
 
 
-def check_split(split: Split, *, root: Path | None = None, validation_ids: Sequence[str] = (), where: str = "") -> None:
-    """Check a split against itself, the validation ids and, if `root` is given, the images on disk.
-
-    Raises:
-        FplError: No labeled image, an id in both lists or in the validation set, or images that are not on disk;
-            all of it at once.
-    """
-    raise_all(set_faults(split, root=root, validation_ids=validation_ids, where=where))
-
-
 def raise_all(faults: Iterable[FplError]) -> None:
     """Raise the fault if there is one, and one error that says them all if there are more.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from fpl.data.lists import list_text, read_ids, read_record, repeated_ids
 from fpl.data.spec import DatasetSpec
 from fpl.data.splits.families import Family, get_family, how_to_get, without
-from fpl.data.splits.faults import check_split, published_faults
+from fpl.data.splits.faults import published_faults, raise_all, set_faults
 from fpl.data.splits.published import ORDERS, cps_lines, file_digest, is_published_order, unpublished
 from fpl.data.splits.split import Split, digest_ids
 from fpl.errors import FplError
@@ -48,7 +48,7 @@ def make_split(
         )
     labeled, unlabeled = rule.pick(pool_of(rule, spec, root, splits_root), fraction, index)
     split = Split(spec.name, family, fraction, labeled, unlabeled, index=index)
-    check_split(split, root=root, validation_ids=validation_ids(spec, root))
+    raise_all(set_faults(split, root=root, validation_ids=validation_ids(spec, root)))
     for fault in published_faults(split, spec, str(root)):
         raise fault
     return split

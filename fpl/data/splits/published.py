@@ -28,16 +28,16 @@ class Published:
         return f"{self.labeled} / {self.unlabeled}"
 
 
-def cps_lines(dataset: str, ids: Sequence[str], part: str = "train") -> list[str]:
-    """Lines of the lists of the released CPS code: image, tab and label for Cityscapes, else the bare ids."""
+def cps_lines(dataset: str, ids: Sequence[str]) -> list[str]:
+    """Lines of the training lists of the released CPS code: image, tab and label for Cityscapes, else the bare ids."""
     if dataset != "cityscapes":
         return list(ids)
-    return [f"/images/{part}/{each}.png\t/segmentation/{part}/{each}_gtFine.png" for each in ids]
+    return [f"/images/train/{each}.png\t/segmentation/train/{each}_gtFine.png" for each in ids]
 
 
-def cps_file(dataset: str, ids: Sequence[str], part: str = "train") -> bytes:
-    """Bytes of a list file of the released CPS code: every line ends with a line feed."""
-    return "".join(f"{line}\n" for line in cps_lines(dataset, ids, part)).encode()
+def cps_file(dataset: str, ids: Sequence[str]) -> bytes:
+    """Bytes of a training list of the released CPS code: every line ends with a line feed."""
+    return "".join(f"{line}\n" for line in cps_lines(dataset, ids)).encode()
 
 
 def file_digest(content: bytes) -> str:

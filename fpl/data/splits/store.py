@@ -79,16 +79,7 @@ def write_split(split: Split, folder: Path, origin: Mapping[str, Any] | None = N
     return paths
 
 
-def read_split(
-    splits_root: Path,
-    dataset: str,
-    family: str,
-    fraction: str,
-    index: int = 0,
-    *,
-    root: Path | None = None,
-    validation_ids: Sequence[str] = (),
-) -> Split:
+def read_split(splits_root: Path, dataset: str, family: str, fraction: str, index: int = 0) -> Split:
     """Read a split and check it.
 
     An id in both lists is an error unless split.json records the repair "drop-from-unlabeled": then it is dropped
@@ -100,14 +91,12 @@ def read_split(
         family: Name of the rule.
         fraction: "1/8", or the number of labeled images.
         index: Which of the splits of this fraction.
-        root: Root of the data set; if given, all ids must be on disk.
-        validation_ids: Ids that must not be in the split.
 
     Raises:
         FplError: See the checks; every message names the file and the ids.
     """
     stored = load_split(splits_root, dataset, family, fraction, index)
-    raise_all(stored_faults(stored, root=root, validation_ids=validation_ids))
+    raise_all(stored_faults(stored))
     return stored.split
 
 
