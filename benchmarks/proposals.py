@@ -21,7 +21,7 @@ from typing import get_args
 import optuna
 from rounds import write_rows
 
-from fpl.config.search import Sampler
+from fpl.config.defaults import Sampler
 from fpl.config.study import Study, load_studies
 from fpl.store.rows import State
 from fpl.store.trials import TrialRow

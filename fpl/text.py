@@ -44,10 +44,15 @@ def printable_tree(value: Any) -> Any:
     return value
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known name most like a word; empty if none is."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), "")
+
+
 def meant(word: str, known: Iterable[str]) -> str:
     """`did you mean NAME? `, the beginning of a hint, with the known name most like a word; empty if none is."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"did you mean {near[0]}? " if near else ""
+    near = nearest(word, known)
+    return f"did you mean {near}? " if near else ""
 
 
 _TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")

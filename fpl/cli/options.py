@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from fpl.config import defaults
 from fpl.config.defaults import Rows
 from fpl.config.shipped import experiments_folder
 from fpl.errors import FplError
@@ -126,15 +127,15 @@ Experiments = Annotated[
 
 # What a search may be told beside its file; None leaves what the file says.
 Sampler = Annotated[
-    Literal["tpe", "random", "gp", "grid"] | None,
+    defaults.Sampler | None,
     typer.Option(help="How trials are proposed; grid: the paper's own settings.", show_default="search file"),
 ]
 Stop = Annotated[
-    Literal["asha", "median", "none"] | None,
+    defaults.Stop | None,
     typer.Option(help="What ends hopeless trials early.", show_default="search file"),
 ]
 Protocol = Annotated[
-    Literal["val", "holdout"] | None,
+    defaults.Images | None,
     typer.Option(
         help="What trials are compared on: validation images, or labeled ones kept from training.",
         show_default="search file",

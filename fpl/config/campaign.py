@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from fpl.config.experiment import Experiment, load_experiments
 from fpl.config.figure import load_figures
 from fpl.config.scale import ScaleFile, read_scale, scale_path
 from fpl.errors import FplError
-from fpl.text import meant
+from fpl.text import meant, nearest
 
 # Folders of `experiments/`.
 TABLES, BASE = "tables", "base"
@@ -129,5 +128,5 @@ def _unknown(name: str, every: Sequence[Experiment]) -> FplError:
 
 def _meant_cell(parts: Sequence[str], known: Sequence[Sequence[str]]) -> str:
     """The row and column nearest to those named; empty where one is like none or has wildcards."""
-    near = [difflib.get_close_matches(part, keys, n=1, cutoff=0.5) for part, keys in zip(parts, known, strict=False)]
-    return f"did you mean {'.'.join(found[0] for found in near)}? " if near and all(near) else ""
+    near = [nearest(part, keys) for part, keys in zip(parts, known, strict=False)]
+    return f"did you mean {'.'.join(near)}? " if near and all(near) else ""

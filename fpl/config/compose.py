@@ -16,6 +16,7 @@ from fpl.config.registry import all_options, method_names, options_class
 from fpl.config.scale import apply_scale, read_scale, scale_path
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
+from fpl.text import nearest
 
 
 def load_config(path: Path | str, *, scale: str | None = None, overrides: Iterable[str] = ()) -> RunConfig:
@@ -91,9 +92,9 @@ def _explain(error: ValidationError, origins: Mapping[str, str], default_origin:
     place = _place(key, problem["msg"], origins) or default_origin
     if problem["type"] == "extra_forbidden":
         known = known_keys(location[:-1], method)
-        nearest = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
+        like = nearest(location[-1], known)
         elsewhere = [leaf for leaf in leaves() if leaf.split(".")[-1] == location[-1] and leaf != key]
-        guesses = elsewhere or [".".join([*location[:-1], name]) for name in nearest]
+        guesses = elsewhere or ([".".join([*location[:-1], like])] if like else [])
         guess = f"did you mean {' or '.join(guesses)}? " if guesses else ""
         return FplError(f"unknown key {key}", where=place, hint=f"{guess}known here: {', '.join(known)}")
     if problem["type"] == "missing":

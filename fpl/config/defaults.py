@@ -17,6 +17,14 @@ FILE_WIDTH = 120
 # Which rows of the tables: those that the paper measured, or the suite's own (controls) too.
 Rows = Literal["paper", "all"]
 
+# How Optuna proposes trials; `grid` tries the paper's own settings and nothing else.
+Sampler = Literal["tpe", "random", "gp", "grid"]
+# What ends a trial before its last step.
+Stop = Literal["asha", "median", "none"]
+# What trials are compared on: the validation images, as in the paper, or a part of the labeled ones, which are then not
+# trained on.
+Images = Literal["val", "holdout"]
+
 # Pixels that a validation sends through the network at once, by device, if a single image or window does not have more:
 # small images are as good as free in company; large ones gain little by it, and their logits fill the memory. On a CPU
 # more than this, which no longer fits into its caches, is slower again.

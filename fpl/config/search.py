@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import Field, model_validator
 
+from fpl.config.defaults import Images, Sampler, Stop
 from fpl.config.explain import Parts, validated
 from fpl.config.layers import flatten, read_tables
 from fpl.config.section import Part
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
     import optuna
 
 Value = str | int | float | bool
-# How Optuna proposes trials; `grid` tries the paper's own settings and nothing else.
-Sampler = Literal["tpe", "random", "gp", "grid"]
-# What ends a trial before its last step.
-Stop = Literal["asha", "median", "none"]
-# What trials are compared on: the validation images, as in the paper, or a part of the labeled ones, which are then not
-# trained on.
-Images = Literal["val", "holdout"]
 Objective = Literal["miou", "cost"]
 # Whether larger is better.
 DIRECTIONS: dict[str, Literal["maximize", "minimize"]] = {"miou": "maximize", "cost": "minimize"}

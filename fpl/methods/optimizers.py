@@ -180,6 +180,11 @@ def _begin_moments(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Par
         }
 
 
+def owned(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """The parameters that an optimizer changes, group by group."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def _keep_kernel(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
     """Load a checkpoint without its choice of a kernel: that is up to this process and its device."""
     pairs = zip(state["param_groups"], optimizer.param_groups, strict=True)

@@ -6,6 +6,9 @@ efficientnet.py (backbones), norm.py, dropout.py, ema.py, pretrained.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from fpl.config.sections import ModelConfig
 from fpl.models.backbone import Backbone
 from fpl.models.deeplab import CpsDeepLab
@@ -38,17 +41,10 @@ def build_network(
     """
     backbone = _build_backbone(model, device_type, world_size)
     norm = norm_layer(model.norm, device_type, world_size)
+    build: Callable[..., SegmentationNetwork] = CpsDeepLab
     if model.network == "ael":
-        return AelDeepLab(
-            backbone,
-            num_classes,
-            norm=norm,
-            aspp_rates=model.aspp_rates,
-            head_channels=model.head_channels,
-            low_level_channels=model.low_level_channels,
-            dropout=model.dropout,
-        )
-    return CpsDeepLab(
+        build = partial(AelDeepLab, dropout=model.dropout)
+    return build(
         backbone,
         num_classes,
         norm=norm,

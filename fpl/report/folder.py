@@ -9,11 +9,12 @@ from pathlib import Path
 from markupsafe import Markup
 
 from fpl.config.figure import load_figures
+from fpl.files import write_changed
 from fpl.report.claims.check_claims import scale_note, write_claims
 from fpl.report.figures.drawing_cache import Map, drawings, forget_others, in_order
 from fpl.report.figures.export import FOLDER, Prepared, prepare, write_figures
 from fpl.report.figures.figure_section import figure_extra, first_figure
-from fpl.report.page import Extra, write_page, write_tables
+from fpl.report.page import PAGE, Extra, page, write_tables
 from fpl.report.search.search_page import search_extra, write_search_pages
 from fpl.report.tables.shown import Shown
 from fpl.store.read import Results
@@ -60,7 +61,7 @@ def write_report(
         FplError: A broken figure file, or an unknown search.
     """
     store = shown.results or Results(folder)
-    pages = [page for name in searches for page in write_search_pages(folder, name, main=True, store=store)]
+    pages = [path for name in searches for path in write_search_pages(folder, name, main=True, store=store)]
     write_tables(folder, shown.grids, shown.summary)
     prepared: list[Prepared] = []
     extra: list[Extra] = []
@@ -79,5 +80,6 @@ def write_report(
         extra.append(Extra("figures", "Figures", LATER))
     environment = folder / ENVIRONMENT
     text = environment.read_text(encoding="utf-8") if environment.is_file() else ""
-    page = write_page(folder, shown.grids, shown.summary, text, [*extra, *search_extra(store)], picture)
-    return Written(page, pages, prepared)
+    html = page(shown.grids, shown.summary, text, [*extra, *search_extra(store)], picture)
+    write_changed(folder / PAGE, html.encode())
+    return Written(folder / PAGE, pages, prepared)

@@ -82,24 +82,6 @@ def page(
     return str(html)
 
 
-def write_page(
-    folder: Path,
-    grids: Sequence[Grid],
-    summary: Summary,
-    environment: str = "",
-    extra: Sequence[Extra] = (),
-    picture: Markup | None = None,
-) -> Path:
-    """Write the page as `index.html`; arguments as for `page`.
-
-    Returns:
-        Its path.
-    """
-    path = folder / PAGE
-    write_changed(path, page(grids, summary, environment, extra, picture).encode())
-    return path
-
-
 def write_tables(folder: Path, grids: Sequence[Grid], summary: Summary) -> list[Path]:
     """Write the tables as `tables.md`, `tables.tex` and `tables.csv`; `tables/NAME.tex` is one for another document.
 

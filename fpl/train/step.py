@@ -9,7 +9,7 @@ import torch
 from fpl.config.sections import TrainConfig
 from fpl.data.batches import Batch
 from fpl.methods.base import Clock, Losses, Method
-from fpl.methods.optimizers import Scheduled
+from fpl.methods.optimizers import Scheduled, owned
 from fpl.train.runtime import Gradients, autocast
 
 
@@ -57,8 +57,7 @@ def take_step(
         before_backward(losses)
     stepped = {name: optimizer for name, optimizer in optimizers.items() if name in losses.objectives}
     for name, optimizer in stepped.items():
-        own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        losses.objectives[name].backward(inputs=own)  # type: ignore[no-untyped-call]
+        losses.objectives[name].backward(inputs=owned(optimizer))  # type: ignore[no-untyped-call]
     if gradients is not None:
         gradients.average()
     for optimizer in stepped.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from fpl.sweep.outcome import provenance
 from fpl.sweep.plan.costs import Costs, step_key
 from fpl.sweep.plan.drawn import DrawnImages, bare_method, drawn_batch
 from fpl.sweep.plan.speed import Measured
+from fpl.text import timestamp
 from fpl.train.runtime import check_precision, prepare_torch, select_device
 from fpl.train.step import take_step
 
@@ -103,7 +103,7 @@ def _measured(used: RunConfig, seconds: float, name: str, device: torch.device, 
         # The images were in memory: reading them has its own share of an estimate.
         replace(Costs().of(used).step, images=0.0),
         torch.__version__,
-        datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        timestamp(),
     )
 
 

@@ -21,6 +21,7 @@ from fpl.config.schema import RunConfig
 from fpl.config.sections import DataConfig, EvalConfig, LossConfig, SplitConfig, TrainConfig
 from fpl.losses import kernels
 from fpl.methods.base import Clock, Method
+from fpl.methods.optimizers import owned
 from fpl.sweep.plan.cost import Cost, Work
 from fpl.sweep.plan.count_memory import count_memory
 from fpl.sweep.plan.drawn import bare_method, prepared_step
@@ -76,7 +77,7 @@ def count(config: RunConfig, window: tuple[int, int]) -> Cost:
     first, second = (_small_step(small) for small in smalls)
     real = bare_method(config, META)
     weights = size_of(dict(real.state_dict()))
-    state = sum(second.states[name] * size_of(_owned(optimizer)) for name, optimizer in real.optimizers().items())
+    state = sum(second.states[name] * size_of(owned(optimizer)) for name, optimizer in real.optimizers().items())
     passes = _passes_at(real, second, config.data.crop)
     more = second.beside - first.beside
     grown = math.prod(config.data.crop) / (SIDES[1] ** 2 - SIDES[0] ** 2)
@@ -129,12 +130,8 @@ def _small_step(config: RunConfig) -> Step:
     return Step(config, tuple(passes), beside, images + pasted, states)
 
 
-def _owned(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
 def _state_share(optimizer: torch.optim.Optimizer) -> float:
-    return size_of(list(optimizer.state.values())) / max(1, size_of(_owned(optimizer)))
+    return size_of(list(optimizer.state.values())) / max(1, size_of(owned(optimizer)))
 
 
 def _sum(

@@ -20,6 +20,7 @@ from fpl.config.schema import RunConfig
 from fpl.data.batch import tensors
 from fpl.losses import kernels
 from fpl.methods.base import Clock, Method
+from fpl.methods.optimizers import owned
 from fpl.sweep.plan.alive import BESIDE, Alive, Phase
 from fpl.sweep.plan.cost import Memory
 from fpl.sweep.plan.drawn import prepared_step
@@ -90,14 +91,10 @@ def count_memory(real: Method, smalls: Sequence[RunConfig], crop: tuple[int, int
         real.to(dtype)
         held = [_held(real, item, scale, dtype) for item in steps[-1].passes]
         peaks.append(_peak(steps, areas, math.prod(crop), held))
-    trained = {id(parameter): parameter for each in real.optimizers().values() for parameter in _owned(each)}
+    trained = {id(parameter): parameter for each in real.optimizers().values() for parameter in owned(each)}
     gradients = sum(4 * parameter.numel() for parameter in trained.values())
     (step, _), (step_bf16, copies) = peaks
     return Memory(step, step_bf16, copies, gradients, look)
-
-
-def _owned(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 @functools.cache

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import optuna
 
-from fpl.config.search import Sampler, Value
+from fpl.config.defaults import Sampler
+from fpl.config.search import Value
 from fpl.config.study import Study
 from fpl.store.trials import TrialRow
 from fpl.sweep.search.kept import KeptTrials

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from markupsafe import Markup
 
-from fpl.report.page import Extra, page, write_page, write_tables
+from fpl.report.page import Extra, page, write_tables
 from fpl.report.tables.console import blocks, console_text
 from fpl.report.tables.entry import Grid
 from fpl.report.tables.grid import build_grids
@@ -332,12 +332,10 @@ def test_partial_means_are_marked_in_every_format(tmp_path: Path) -> None:
 
 
 def test_files_are_written(tmp_path: Path, grids: list[Grid], summary: Summary) -> None:
-    assert write_page(tmp_path / "report", grids, summary) == tmp_path / "report" / "index.html"
     written = write_tables(tmp_path / "report", grids, summary)
     names = [path.relative_to(tmp_path / "report").as_posix() for path in written]
     assert names == ["tables.md", "tables.tex", "tables.csv", *(f"tables/{grid.name}.tex" for grid in grids)]
     assert written[0].read_text() == markdown(grids, summary)
-    assert (tmp_path / "report" / "index.html").read_text() == page(grids, summary)
 
 
 def test_latex_has_a_fragment_per_table(tmp_path: Path, grids: list[Grid], summary: Summary) -> None:
