@@ -39,10 +39,6 @@ class Node:
     cpus: float
     gpus: float
 
-    def room(self, execution: Execution) -> int:
-        """Workers that fit onto it."""
-        return execution.room(self.cpus, self.gpus)
-
 
 class Cluster:
     """The Ray cluster that this process is connected to.
@@ -212,7 +208,7 @@ def runs_at_once(nodes: list[Node], execution: Execution) -> int:
     Raises:
         FplError: Not even one does.
     """
-    room = sum(node.room(execution) for node in nodes)
+    room = execution.room((node.cpus, node.gpus) for node in nodes)
     if room < execution.workers:
         raise FplError(
             f"asked for {execution.words()}; available: {capacity_words(nodes)}, "

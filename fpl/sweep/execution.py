@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -145,11 +145,14 @@ class Execution(LoopOptions):
         """Where processes may be placed, as a selector of the labels that Ray gives its nodes; empty: anywhere."""
         return {"ray.io/node-id": f"!in({','.join(self.left_out)})"} if self.left_out else {}
 
-    def room(self, cpus: float, gpus: float) -> int:
-        """Workers that fit onto a machine."""
-        needs = ((cpus, self.cpus_per_worker), (gpus, self.gpus_per_worker))
-        # Shares such as 0.1 are not exact. Workers that hold nothing share the cores of others: one run a machine.
-        return min((int(there / each + 1e-6) for there, each in needs if each), default=self.workers)
+    def room(self, machines: Iterable[tuple[float, float]]) -> int:
+        """Workers that fit at once onto machines of so many CPUs and GPUs each: those of a run may lie on several."""
+        found = 0
+        for cpus, gpus in machines:
+            needs = ((cpus, self.cpus_per_worker), (gpus, self.gpus_per_worker))
+            # Shares such as 0.1 are not exact. Workers that hold nothing share the cores of others: one run a machine.
+            found += min((int(there / each + 1e-6) for there, each in needs if each), default=self.workers)
+        return found
 
     def words(self) -> str:
         """For messages: `2 workers with 1 CPU and 0 GPUs each`."""

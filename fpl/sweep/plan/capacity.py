@@ -54,7 +54,7 @@ class Capacity:
 
     def shortage(self, execution: Execution) -> str:
         """Why not even one run fits, with the remedy; empty if one does."""
-        if self.nodes and (room := self._room(execution)) < execution.workers:
+        if self.nodes and (room := execution.room(self.nodes)) < execution.workers:
             asked = f"{execution.words()} needed for a run, room for {room}"
             return f"{asked} on {self.described} -> ask for less, or add nodes"
         needs = ((execution.gpus_per_worker, self.gpus, "GPU"), (execution.cpus_per_worker, self.cores, "CPU"))
@@ -68,12 +68,8 @@ class Capacity:
 
     def slots(self, execution: Execution) -> int:
         """Runs that fit at once; the workers of a run may lie on several nodes of a cluster."""
-        fit = self._room(execution) // execution.workers
+        fit = execution.room(self.nodes or [(self.cores, self.gpus)]) // execution.workers
         return min(fit, 1 if execution.local else execution.concurrency or fit)
-
-    def _room(self, execution: Execution) -> int:
-        """Workers that fit at once."""
-        return sum(execution.room(cpus, gpus) for cpus, gpus in self.nodes or ((self.cores, self.gpus),))
 
 
 def capacity(
