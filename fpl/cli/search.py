@@ -71,15 +71,22 @@ def search(
         _show(studies[0].search.name, books, out, publish, experiments, scale)
         if export is not None:
             _export(books, out, export)
-    # A trial that failed is a result like any other; a search without one that did not, or not at its end, is none.
-    if not all(map(_ended_well, books)):
-        raise typer.Exit(1)
+    codes = set(map(_exit_code, books))
+    if code := 1 if 1 in codes else max(codes):
+        raise typer.Exit(code)
 
 
-def _ended_well(book: Book) -> bool:
-    if book.best is None or (book.unfinished and not book.exhausted):
-        return False
-    return book.study.head.protocol != "holdout" or book.final is not None
+def _exit_code(book: Book) -> int:
+    """1: there is nothing to show for it, or its trials fail; 2: the same command continues; 0 otherwise.
+
+    A trial that failed is a result like any other.
+    """
+    if book.streak.halt is not None:
+        return book.streak.halt.exit_code
+    if book.unfinished and not book.exhausted:
+        return 2
+    ended = book.best is not None and (book.study.head.protocol != "holdout" or book.final is not None)
+    return 0 if ended else 1
 
 
 def _plan(studies: list[Study], places: Places, execution: Execution, budget: str | None) -> SearchPlan:
@@ -139,6 +146,8 @@ def _show(name: str, books: list[Book], out: Path, publish: Path | None, experim
     for line in search_summary_lines(Results(place), name, studies):
         print(line)
     for book in books:
+        if book.streak.halt is not None:
+            print(f"no more trials of {book.study.cell} were begun: {book.streak.halt.reason}")
         if book.unfinished:
             why = "the budget is spent, a larger one continues" if book.exhausted else "the same command continues"
             numbers = ", ".join(str(row.number) for row in book.unfinished)

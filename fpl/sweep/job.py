@@ -83,6 +83,8 @@ class JobResult:
         status: `done`: its row is in the store; `failed`: its reason is; `stopped`: it was told to, or another
             process has it.
         reason: Why it failed or was left to another process; empty otherwise.
+        lacked: Whether it was stopped for want of something that is no matter of the run: room, memory, a process that
+            lives.
         metrics: Metrics of the finished run (mIoU in percent) and `train_seconds`.
         log: Where its log is, unless it is among those of the store.
     """
@@ -92,6 +94,7 @@ class JobResult:
     reason: str = ""
     metrics: dict[str, float] | None = None
     log: str = ""
+    lacked: bool = False
 
     def plain(self) -> dict[str, Any]:
         """As a mapping of plain values."""
@@ -128,7 +131,7 @@ def run_job(job: Job, on_report: Report | None = None) -> JobResult:
         raise  # no failure of the run: whoever launched it decides whether it is continued
     except Exception as error:
         lack = shortage(error)
-        result = JobResult(job.run_id, "stopped", reason_of(lack)) if lack else fail(job, reason_of(error))
+        result = lacking(job.run_id, reason_of(lack)) if lack else fail(job, reason_of(error))
         if _shared():
             raise
         return result
@@ -145,6 +148,11 @@ def _shared() -> bool:
 def finished(job: Job) -> JobResult:
     """The result of a job whose row is in the store."""
     return JobResult(job.run_id, "done", metrics=read_run(run_path(job.places.out, job.run_id)))
+
+
+def lacking(identity: str, reason: str) -> JobResult:
+    """The result of a job for which something was not there that is no matter of the run; nothing is recorded."""
+    return JobResult(identity, "stopped", reason, lacked=True)
 
 
 def fail(job: Job, reason: str) -> JobResult:

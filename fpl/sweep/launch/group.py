@@ -22,7 +22,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from fpl.errors import shortage
 from fpl.sweep.execution import Execution
-from fpl.sweep.job import Job, JobResult, reason_of, run_job
+from fpl.sweep.job import Job, JobResult, lacking, reason_of, run_job
 from fpl.sweep.launch.rendezvous import OwnAddressConfig
 from fpl.sweep.local import LostWorkerError
 from fpl.text import first_line
@@ -171,7 +171,7 @@ def _carry_out(job: Job, mailbox: Any, group: int, rank: int) -> None:
     except Exception as error:
         # What the machine lacks is no failure of the run, and is not recorded as one.
         lack = shortage(error)
-        result = JobResult(job.run_id, "stopped" if lack else "failed", reason_of(lack or error))
+        result = lacking(job.run_id, reason_of(lack)) if lack else JobResult(job.run_id, "failed", reason_of(error))
         ask(mailbox.end.remote(group, result.plain()))
         raise
     if rank == 0:

@@ -60,7 +60,7 @@ def run_search(
         say: Takes lines for the user.
 
     Returns:
-        The book of each study.
+        The book of each study that was begun: where one was halted, others would be.
 
     Raises:
         FplError: An input is missing, the cluster has no room, or parameters mean nothing where they are varied.
@@ -78,6 +78,8 @@ def run_search(
                 driver = StudyDriver(plan, places, execution, cluster, retry_failed, say)
                 driver.carry_out()
             books.append(driver.book)
+            if driver.book.streak.halt is not None:
+                break
     return books
 
 
@@ -131,6 +133,7 @@ class StudyDriver:
             trial_hours=plan.trial_hours,
             wall_before=float(before["wall_seconds"]) / 3600 if before else 0.0,
             retry_failed=retry_failed,
+            at_once=min(room := cluster.concurrency(execution), execution.concurrency or room),
         )
         over = sum(row.state in ("complete", "pruned", "failed") for row in self.book.rows)
         counted = plan.budget.kind == "trials" and plan.to_begin is not None
@@ -163,7 +166,7 @@ class StudyDriver:
             )
             self.book.close()
             self._save()
-            if study.head.protocol == "holdout" and self.book.best is not None:
+            if study.head.protocol == "holdout" and self.book.best is not None and self.book.streak.halt is None:
                 self._final(self.book.best)
 
     def make_jobs(self, params: Mapping[str, Value]) -> list[Job]:
@@ -186,6 +189,8 @@ class StudyDriver:
             self.cluster,
             self.view,
         )
+        for result in (each for each in results.values() if each.lacked):
+            self.book.streak.lacked(f"{result.run_id}: {result.reason}")
         done = [results[job.run_id].metrics or {} for job in jobs if results[job.run_id].status == "done"]
         scores = [metrics.get(self.study.final_metric, math.nan) for metrics in done]
         if len(done) < len(jobs) or not all(map(math.isfinite, scores)):

@@ -19,6 +19,7 @@ from fpl.errors import FplError
 from fpl.store.trials import TrialRow, read_trials, validations, write_trial
 from fpl.sweep.job import Job, JobResult
 from fpl.sweep.search.budget import Budget, Spent
+from fpl.sweep.search.halt import Streak
 from fpl.sweep.search.sampling import ATTEMPTS, BLIND_ATTEMPTS, Proposals
 
 
@@ -54,6 +55,7 @@ class Book:
         trial_hours: Expected device-hours of a trial, until some have shown what they take.
         wall_before: Hours that earlier calls took.
         retry_failed: Whether trials that failed in an earlier call are tried again.
+        at_once: Trials that may be at work at once.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Book:
         trial_hours: float,
         wall_before: float = 0.0,
         retry_failed: bool = False,
+        at_once: int = 1,
     ) -> None:
         self.study, self.out, self.budget, self.make_jobs = study, out, budget, make_jobs
         self.devices, self.expected_hours, self.wall_before = devices, trial_hours, wall_before
@@ -75,6 +78,7 @@ class Book:
             if row.state == "failed" and retry_failed:
                 row.state, row.reason = "running", ""
         self.running: dict[int, _Running] = {}
+        self.streak = Streak(at_once)
         self._proposals = Proposals(study)
         self.began = time.monotonic()
         self._ended: float | None = None
@@ -141,10 +145,11 @@ class Book:
         """The next trial; None if that has to wait for one that runs.
 
         Raises:
-            StopIteration: There is none: the budget is spent, a grid is done, or there is nothing new to try.
+            StopIteration: There is none: the budget is spent, a grid is done, there is nothing new to try, or all that
+                is begun fails or lacks something.
         """
         proposal = None
-        if self._may_begin():
+        if self.streak.halt is None and self._may_begin():
             proposal = self._continued() if self._again else self._new()
         if proposal is None:
             if not self.running:
@@ -240,10 +245,16 @@ class Book:
         rows = [entry.row] if entry else [row for row in self.unfinished if result.run_id in row.run_ids]
         for row in rows:
             if result.status == "failed":
-                row.state, row.reason = "failed", f"{result.run_id}: {result.reason}"
+                self._fail(row, f"{result.run_id}: {result.reason}")
             elif entry is not None and result.status == "done" and result.metrics is not None:
                 self._score(row, result.run_id, result.metrics)
             write_trial(self.out, row)
+        if result.lacked:
+            self.streak.lacked(f"{result.run_id}: {result.reason}")
+
+    def _fail(self, row: TrialRow, reason: str) -> None:
+        row.state, row.reason = "failed", reason
+        self.streak.failed(reason)
 
     def _score(self, row: TrialRow, run_id: str, metrics: Mapping[str, float]) -> None:
         steps = self.study.base.train.steps
@@ -251,7 +262,7 @@ class Book:
             return  # a process that died is replaced by one that goes through all runs again
         score = metrics.get(self.study.metric, math.nan)
         if not math.isfinite(score):
-            row.state, row.reason = "failed", f"{run_id}: its {self.study.metric} is no number"
+            self._fail(row, f"{run_id}: its {self.study.metric} is no number")
             return
         before = len(row.run_scores) * steps
         if row.step < before + steps:  # answered from the store, without all reports
@@ -261,11 +272,13 @@ class Book:
         row.cost += metrics.get("train_seconds", 0.0) * self.devices / 3600
         if len(row.run_scores) == self.study.runs_per_trial:
             row.state = "complete"
+            self.streak.succeeded()
 
     def prune(self, number: int) -> None:
         """The trial was stopped as hopeless."""
         row = self.running[number].row
         row.state = "pruned"
+        self.streak.succeeded()
         row.reason = f"stopped by {self.study.head.stop} at step {row.step} of {self.study.steps}"
         write_trial(self.out, row)
 
@@ -276,7 +289,7 @@ class Book:
     def take_up(self) -> bool:
         """Put trials that lost their processes in line again; whether there are any and the budget allows them."""
         self._again = deque(self.unfinished)
-        return bool(self._again) and not self.over
+        return bool(self._again) and not self.over and self.streak.halt is None
 
     def _entry(self, run_id: str) -> _Running | None:
         return next((entry for entry in self.running.values() if run_id in entry.row.run_ids), None)

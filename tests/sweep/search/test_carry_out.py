@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +14,16 @@ from typing import Any
 import optuna
 import pytest
 
+from fpl.cli.search import _exit_code
 from fpl.config.search import Value
 from fpl.config.study import Study, load_studies
 from fpl.errors import FplError
 from fpl.store.as_optuna import as_optuna
 from fpl.store.trials import TrialRow, read_trials, write_trial
 from fpl.store.write import write_run
-from fpl.sweep.job import JobResult
+from fpl.sweep.job import JobResult, lacking
 from fpl.sweep.search.budget import Budget
+from fpl.sweep.search.halt import Halt
 from fpl.sweep.search.stopping import EarlyStopping, is_hopeless
 from fpl.sweep.search.trials import Book
 from tests.sweep.search_world import Jobs, tiny_study, write_experiments
@@ -452,3 +455,80 @@ def test_a_trial_begun_on_other_data_is_refused(tmp_path: Path) -> None:
     write_trial(tmp_path / "out", proposal.row)
     with pytest.raises(FplError, match="was begun as another-run"):
         book_of(study, tmp_path / "out").next()
+
+
+def all_alike(book: Book, result: Callable[[str], JobResult], at_once: int = 1) -> int:
+    """Begin trials as long as there are any, all of whose runs end at once as `result` says; how many were begun."""
+    begun = 0
+    with contextlib.suppress(StopIteration):
+        while begun < 200:
+            proposals = [proposal for _ in range(at_once) if (proposal := book.next()) is not None]
+            for proposal in proposals:
+                begun += 1
+                book.started(proposal.row.run_ids[0])
+                book.run_ended(result(proposal.row.run_ids[0]))
+                book.end(proposal.row.number)
+    return begun
+
+
+HOURS = Budget("device", 100.0, "coreh")
+
+
+@pytest.mark.parametrize(("at_once", "begun"), [(1, 5), (4, 8)])
+def test_trials_that_fail_one_after_the_other_end_the_call_and_not_the_search(
+    tmp_path: Path, at_once: int, begun: int
+) -> None:
+    """They cost next to nothing of a budget in hours: it would admit thousands."""
+    study, out = tiny_study(tmp_path, sampler="random"), tmp_path / "out"
+    book = book_of(study, out, HOURS, at_once=at_once)
+    assert all_alike(book, lambda run_id: JobResult(run_id, "failed", "CUDA out of memory"), at_once) == begun
+    assert book.streak.halt is not None and book.streak.halt.exit_code == 1
+    assert f"{begun} trials failed in a row" in book.streak.halt.reason
+    assert "CUDA out of memory" in book.streak.halt.reason
+    assert [row.state for row in read_trials(out, study.identity)] == ["failed"] * begun
+    again = book_of(study, out, HOURS)
+    proposal = again.next()
+    assert proposal is not None and proposal.row.number == begun
+
+
+def test_one_that_comes_to_its_end_in_between_lets_others_fail(tmp_path: Path) -> None:
+    study = tiny_study(tmp_path, sampler="random")
+    book = book_of(study, tmp_path / "out")
+    for number in range(15):
+        assert book.next() is not None
+        finish(book, number, 20.0 if number % 5 == 4 else None)
+    assert book.streak.halt is None and book.next() is not None
+
+
+def test_what_a_trial_lacks_ends_the_call_and_the_same_command_continues_it(tmp_path: Path) -> None:
+    study, out = tiny_study(tmp_path, sampler="random"), tmp_path / "out"
+    book = book_of(study, out, HOURS, at_once=4)
+    assert all_alike(book, lambda run_id: lacking(run_id, "no space is left in /local")) == 1
+    assert book.streak.halt is not None and book.streak.halt.exit_code == 2
+    assert "no space is left in /local" in book.streak.halt.reason
+    assert not book.take_up()
+    again = book_of(study, out, HOURS).next()
+    assert again is not None and again.row.number == 0
+    # Another process has the run: no want of anything, and the others go on.
+    busy = book_of(study, out)
+    assert all_alike(busy, lambda run_id: JobResult(run_id, "stopped", "another process is training this run")) > 5
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [
+        ({}, 0),
+        ({"best": None}, 1),
+        ({"unfinished": [1], "exhausted": True}, 0),
+        ({"unfinished": [1]}, 2),
+        ({"halt": Halt("no space is left", 2), "unfinished": [1], "best": None}, 2),
+        ({"halt": Halt("5 trials failed in a row", 1)}, 1),
+        ({"protocol": "holdout"}, 1),
+        ({"protocol": "holdout", "halt": Halt("no space is left", 2)}, 2),
+    ],
+)
+def test_the_exit_code_of_a_search_says_whether_the_same_command_continues(ends: dict[str, Any], code: int) -> None:
+    known = {"best": 1, "final": None, "unfinished": [], "exhausted": False, "halt": None, "protocol": "val"} | ends
+    book: Any = SimpleNamespace(**known, streak=SimpleNamespace(halt=known["halt"]))
+    book.study = SimpleNamespace(head=SimpleNamespace(protocol=known["protocol"]))
+    assert _exit_code(book) == code
