@@ -6,7 +6,6 @@ Importing this module does not import Ray.
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from typing import Any
 
 from fpl.config.weights import WEIGHTS_VARIABLE
 from fpl.errors import FplError
-from fpl.files import remove, write_atomic
 from fpl.sweep.execution import Execution
-from fpl.sweep.nodes import differences, look_around
+from fpl.sweep.nodes import differences, look_around, shown
 from fpl.sweep.places import Places
 from fpl.sweep.plan.capacity import Capacity
 from fpl.text import first_line, plural, say
@@ -111,9 +109,25 @@ class Cluster:
         """
         self.concurrency(execution)
         nodes, places = self.nodes, absolute(places)
-        if (self.shared or len(nodes) > 1) and places not in self._checked:
+        if self.asked and places not in self._checked:
             self._leave_out(nodes, self._problems(nodes, places, say), execution, say)
             self._checked.add(places)
+
+    @property
+    def asked(self) -> bool:
+        """Whether processes elsewhere may see something else than this one."""
+        return self.shared or len(self.nodes) > 1
+
+    def leave_out(self, node_id: str, problem: str, execution: Execution, say: Callable[[str], None]) -> None:
+        """Go on without a node on which a run could not be carried out.
+
+        Raises:
+            FplError: Not one run fits on the others.
+        """
+        if node_id not in self.left_out:
+            nodes = self.nodes
+            name = next((node.address for node in nodes if node.node_id == node_id), node_id)
+            self._leave_out(nodes, {node_id: [f"node {name}: {problem}"]}, execution, say)
 
     def _leave_out(
         self, nodes: list[Node], problems: Mapping[str, list[str]], execution: Execution, say: Callable[[str], None]
@@ -140,30 +154,24 @@ class Cluster:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        marker = f".fpl-check-{secrets.token_hex(8)}"
-        path = places.out / marker
-        write_atomic(path, secrets.token_hex(16).encode())
         problems: dict[str, list[str]] = {}
-        try:
-            expected = look_around("this process", places, marker)
+        with shown(places) as sight:
             look = ray.remote(num_cpus=0, max_retries=0)(look_around)
             answers = [
                 look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False)).remote(
-                    node.address, places, marker
+                    node.address, places, sight.marker
                 )
                 for node in nodes
             ]
             _await(answers, say)
             for node, answer in zip(nodes, answers, strict=True):
                 try:
-                    found = differences(expected, ray.get(answer, timeout=0), places)
+                    found = differences(sight.expected, ray.get(answer, timeout=0), places)
                 except ray.exceptions.RayError as error:
                     # One that died meanwhile is told of too: no run will be sent there.
                     found = [f"node {node.address}: no answer ({first_line(error)})"]
                 if found:
                     problems[node.node_id] = found
-        finally:
-            remove(path)
         return problems
 
 

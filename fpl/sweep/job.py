@@ -85,6 +85,7 @@ class JobResult:
         reason: Why it failed or was left to another process; empty otherwise.
         lacked: Whether it was stopped for want of something that is no matter of the run: room, memory, a process that
             lives.
+        node: Id of the node that lacked it, where it was one of a cluster.
         metrics: Metrics of the finished run (mIoU in percent) and `train_seconds`.
         log: Where its log is, unless it is among those of the store.
     """
@@ -95,6 +96,7 @@ class JobResult:
     metrics: dict[str, float] | None = None
     log: str = ""
     lacked: bool = False
+    node: str = ""
 
     def plain(self) -> dict[str, Any]:
         """As a mapping of plain values."""
@@ -150,9 +152,9 @@ def finished(job: Job) -> JobResult:
     return JobResult(job.run_id, "done", metrics=read_run(run_path(job.places.out, job.run_id)))
 
 
-def lacking(identity: str, reason: str) -> JobResult:
+def lacking(identity: str, reason: str, node: str = "") -> JobResult:
     """The result of a job for which something was not there that is no matter of the run; nothing is recorded."""
-    return JobResult(identity, "stopped", reason, lacked=True)
+    return JobResult(identity, "stopped", reason, lacked=True, node=node)
 
 
 def fail(job: Job, reason: str) -> JobResult:

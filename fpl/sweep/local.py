@@ -119,17 +119,12 @@ def run_local(
         lock_patience: Seconds to wait for another process that trains this run, or has not quite died yet.
 
     Raises:
-        FplError: Data, split, weights, workers or FPL_LOSS do not allow the run, or its id is not the planned one.
+        FplError: Data, split, weights, workers or FPL_LOSS do not allow the run.
+        ShortageError: Its id is not the planned one here.
         StoppedError: `on_report` told it to stop.
         BusyError: Another process is training it.
     """
-    prepared = prepare(config, places)
-    if expected and prepared.run_id != expected:
-        raise FplError(
-            f"planned as {expected}, but the data, split or weights here make it {prepared.run_id}",
-            where=str(places.data_root),
-            hint="all nodes must see the same data, splits and weights",
-        )
+    prepared = prepare(config, places, expected)
     done = run_path(places.out, prepared.run_id)
     where = select_device(device)
     check_loss(where)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
-import os
+import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import fpl
-from fpl.errors import FplError
+from fpl.errors import FplError, file_error
+from fpl.files import remove, write_atomic
 from fpl.mirror import mirror_of
 from fpl.source import source_digest
 from fpl.sweep.places import Places
+from fpl.text import first_line
+
+# Names of files that are written to see whether they can be, and removed at once.
+CHECK = ".fpl-check-"
+# So many bytes of them: a disk that is full may still take a few.
+PROBE = 2**20
 
 
 @dataclass(frozen=True)
@@ -22,7 +31,7 @@ class NodeView:
     Attributes:
         node: Its address.
         marker: Content of the file that the driver wrote into the folder of results; empty if it is not there.
-        writable: Whether it can write there.
+        refused: What a file meets that it writes there, or into its mirror of that folder; empty: nothing.
         data: Digest of the names in the folder of data; empty if there is no such folder.
         splits: The same of the folder of split lists.
         weights: Digest of names and sizes in the folder of pretrained weights; empty if there is none.
@@ -31,11 +40,49 @@ class NodeView:
 
     node: str
     marker: str
-    writable: bool
+    refused: str
     data: str
     splits: str
     weights: str
     versions: str
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the driver sees, sent to processes on any node: also on those that came later, which nobody has asked.
+
+    Attributes:
+        expected: What the driver saw at first.
+        places: Places of the runs.
+        marker: Name of a file in the folder of results, as long as the driver is there.
+    """
+
+    expected: NodeView
+    places: Places
+    marker: str
+
+    def problems(self) -> list[str]:
+        """What keeps the node of this process from carrying runs out.
+
+        What lies in the folders of data, splits and weights may have become more since: whether it is what a run needs
+        is seen when it begins.
+        """
+        try:
+            found = look_around("here", self.places, self.marker)
+        except (OSError, FplError) as error:
+            return [first_line(error)]
+        return _problems(self.expected, found, self.places, same_names=False)
+
+
+@contextlib.contextmanager
+def shown(places: Places) -> Iterator[Sight]:
+    """What this process sees; its marker lies there as long as this lasts."""
+    marker = f"{CHECK}{secrets.token_hex(8)}"
+    write_atomic(places.out / marker, secrets.token_hex(16).encode())
+    try:
+        yield Sight(look_around("this process", places, marker), places, marker)
+    finally:
+        remove(places.out / marker)
 
 
 def look_around(node: str, places: Places, marker: str) -> NodeView:
@@ -56,7 +103,8 @@ def look_around(node: str, places: Places, marker: str) -> NodeView:
     return NodeView(
         node=node,
         marker=content,
-        writable=mirror is not None or os.access(places.out, os.W_OK),
+        # Where the folder is another one, nothing is to be written, and nothing made.
+        refused=_refusal(places.out) if content or mirror is not None else "",
         data=_names_digest(places.data_root),
         splits=_names_digest(places.splits_root),
         weights=_names_digest(places.weights_dir, sizes=True) if places.weights_dir else "",
@@ -72,22 +120,42 @@ def differences(expected: NodeView, found: NodeView, places: Places) -> list[str
         found: What the node sees.
         places: The folders, for the message.
     """
+    return [f"node {found.node}: {problem}" for problem in _problems(expected, found, places, same_names=True)]
+
+
+def _problems(expected: NodeView, found: NodeView, places: Places, *, same_names: bool) -> list[str]:
     problems = []
     if found.marker != expected.marker:
         problems.append(f"the folder of results {places.out} is another one there: a file written here is not seen")
-    elif not found.writable:
-        problems.append(f"cannot write to the folder of results {places.out}")
+    elif found.refused:
+        what = "the scratch folder" if places.url else "the folder of results"
+        problems.append(f"cannot write to {what} {places.out}: {found.refused}")
     for what, folder, ours, theirs in (
         ("data", places.data_root, expected.data, found.data),
         ("splits", places.splits_root, expected.splits, found.splits),
         ("pretrained weights", places.weights_dir, expected.weights, found.weights),
     ):
-        if ours != theirs:
+        if ours != theirs if same_names else ours and not theirs:
             state = "holds other files there" if theirs else "does not exist there"
             problems.append(f"the folder of {what} {folder} {state}")
     if found.versions != expected.versions:
         problems.append(f"has {found.versions} instead of {expected.versions}")
-    return [f"node {found.node}: {problem}" for problem in problems]
+    return problems
+
+
+def _refusal(folder: Path) -> str:
+    """What a file meets that is written where runs will write theirs; empty if it gets there."""
+    probe = folder / f"{CHECK}{secrets.token_hex(8)}"
+    try:
+        # A mirror is made by who needs it.
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            probe.write_bytes(bytes(PROBE))
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        return file_error(error).what
+    return ""
 
 
 def _names_digest(folder: Path, *, sizes: bool = False) -> str:

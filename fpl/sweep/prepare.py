@@ -15,7 +15,7 @@ from fpl.data.preflight import check_data, pin_data
 from fpl.data.read import read_size
 from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.splits import Split, resolve_split
-from fpl.errors import FplError
+from fpl.errors import FplError, ShortageError
 from fpl.models.pretrained import find_pretrained
 from fpl.store.done import is_done
 from fpl.sweep.places import Places
@@ -38,13 +38,19 @@ class Prepared:
     warnings: tuple[str, ...]
 
 
-def prepare(config: RunConfig, places: Places) -> Prepared:
+def prepare(config: RunConfig, places: Places, expected: str = "") -> Prepared:
     """Find and check everything the run needs before anything expensive starts.
 
+    Args:
+        config: The run.
+        places: Folders.
+        expected: The run's id as it was planned; empty if it was not.
+
     Raises:
+        ShortageError: What identifies its inputs was found when it was planned, and is missing or another one here.
         FplError: Data or split missing or wrong, or the class count of the configuration is not the data set's.
     """
-    config, spec, root, split = pin(config, places)
+    config, spec, root, split = _pin_again(config, places, expected) if expected else pin(config, places)
     cache = open_cache(spec, root, "train", config.data.downscale)
     keep = cache is None and fits_in_memory(spec, root, config, "train", (*split.labeled, *split.unlabeled))
     images = Images(spec, root, "train", config.data.downscale, keep, cache)
@@ -55,6 +61,20 @@ def prepare(config: RunConfig, places: Places) -> Prepared:
         found = check_data(config, split, images)
         check_validation_count(spec, root)
     return Prepared(config, identity, spec, root, split, images, (*warnings_of(config), *found))
+
+
+def _pin_again(config: RunConfig, places: Places, expected: str) -> tuple[RunConfig, DatasetSpec, Path, Split]:
+    try:
+        found = pin(config, places)
+    except FplError as error:
+        what, where = error.what, error.where
+    else:
+        if (identity := run_id(found[0])) == expected:
+            return found
+        what, where = f"the data, split or weights here make it {identity}", str(places.data_root)
+    raise ShortageError(
+        f"planned as {expected}, but {what}", where=where, hint="all nodes must see the same data, splits and weights"
+    )
 
 
 def pin(config: RunConfig, places: Places) -> tuple[RunConfig, DatasetSpec, Path, Split]:

@@ -143,7 +143,8 @@ def _on_ray(
     view: View,
     say: Callable[[str], None],
 ) -> dict[str, JobResult]:
-    from fpl.sweep.launch.tune_driver import run_on_ray, run_side_by_side
+    from fpl.sweep.launch.side_by_side import run_side_by_side
+    from fpl.sweep.launch.tune_driver import run_on_ray
     from fpl.sweep.session import ray_session
 
     both = ((others, execution.of_run(gang=False)), (gangs, execution.of_run(gang=True)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import pickle
 import threading
@@ -10,16 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from fpl import mirror
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import Results
 from fpl.sweep.cluster import Cluster, Node, _await, absolute, runs_at_once, to_come
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult
-from fpl.sweep.launch import tune_driver
+from fpl.sweep.launch import side_by_side as beside
 from fpl.sweep.launch.mailbox import Ended, Entered, Mailbox, Report
 from fpl.sweep.nodes import NodeView, differences, look_around
 from fpl.sweep.places import Places
@@ -116,9 +119,36 @@ def test_a_node_that_sees_something_else_is_named_with_the_folder(shared: Places
 
 
 def test_a_node_that_cannot_write_is_named(shared: Places) -> None:
-    driver = NodeView("driver", "m", True, "d", "s", "w", "v")
-    found = dataclasses.replace(driver, node="10.0.0.3", writable=False)
-    assert differences(driver, found, shared) == [f"node 10.0.0.3: cannot write to the folder of results {shared.out}"]
+    driver = NodeView("driver", "m", "", "d", "s", "w", "v")
+    found = dataclasses.replace(driver, node="10.0.0.3", refused="no space is left in /disk")
+    where = f"cannot write to the folder of results {shared.out}: no space is left in /disk"
+    assert differences(driver, found, shared) == [f"node 10.0.0.3: {where}"]
+
+
+@pytest.mark.parametrize("where", ["out", "mirror"])
+@pytest.mark.parametrize("problem", ["disk", "file"])
+def test_a_file_is_written_where_runs_will_write(
+    shared: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, problem: str
+) -> None:
+    """Also where that is the mirror of a folder on object storage, which every machine has for itself."""
+    monkeypatch.setattr(mirror, "_MIRRORS", {})
+    places = shared
+    if where == "mirror":
+        places = dataclasses.replace(shared, out=tmp_path / "scratch" / "store", url=f"file://{shared.out}")
+    there = look_around("driver", places, "marker")
+    assert (there.refused, there.marker) == ("", "written by the driver")
+    assert [path.name for path in places.out.iterdir() if path.name != "marker"] == []
+    if problem == "disk":
+        error = OSError(errno.ENOSPC, "No space left on device", str(places.out / "x"))
+        monkeypatch.setattr(Path, "write_bytes", mock.Mock(side_effect=error))
+    elif where == "mirror":
+        (tmp_path / "scratch").rename(tmp_path / "other")
+        (tmp_path / "scratch").write_text("")
+    else:
+        monkeypatch.setattr(Path, "write_bytes", mock.Mock(side_effect=PermissionError(errno.EACCES, "", "x")))
+    (told,) = differences(there, look_around("10.0.0.4", places, "marker"), places)
+    what = "the folder of results" if where == "out" else "the scratch folder"
+    assert told.startswith(f"node 10.0.0.4: cannot write to {what} {places.out}: ")
 
 
 @pytest.mark.parametrize(
@@ -365,7 +395,15 @@ def test_a_trial_brings_its_own_job_and_no_other(config: RunConfig, places: Plac
     assert [trial["jobs"] for trial in trials] == [[job] for job in jobs]
     assert [trial["name"] for trial in trials] == [job.run_id for job in jobs]
     assert [trial.get("settings") for trial in trials] == [job.config if with_settings else None for job in jobs]
-    assert searcher.suggest("t3") == Searcher.FINISHED
+    # One of them may come back.
+    assert searcher.suggest("t3") is None
+    searcher.left_out = ("bad",)
+    searcher.give_back(trials[1])
+    searcher.on_trial_complete("t1")
+    assert searcher.suggest("t3") == {**trials[1], "left_out": ("bad",)}
+    for trial_id in ("t0", "t2", "t3"):
+        searcher.on_trial_complete(trial_id)
+    assert searcher.suggest("t4") == Searcher.FINISHED
     kind = with_execution(TRIALS["inline"], Execution(), places.out)
     assert kind.__name__ == "InlineTrial" and jobs[0].run_id.encode() not in cloudpickle.dumps(kind)
 
@@ -455,9 +493,9 @@ class Batches:
 
 
 def side_by_side(monkeypatch: pytest.MonkeyPatch, batches: Batches) -> dict[str, Any]:
-    monkeypatch.setattr(tune_driver, "run_on_ray", batches)
+    monkeypatch.setattr(beside, "run_on_ray", batches)
     both = [(["other"], Execution()), (["gang"], Execution(launcher="gang", workers=2, cpus_per_worker=0))]
-    return tune_driver.run_side_by_side(both, None, Recorder(), scheduler=None)  # type: ignore[arg-type, return-value]
+    return beside.run_side_by_side(both, None, Recorder(), scheduler=None)  # type: ignore[arg-type, return-value]
 
 
 def test_batches_side_by_side_give_the_results_of_both(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,8 @@ from fpl.sweep.cluster import Cluster
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, run_job
 from fpl.sweep.job import finished as finished_job
-from fpl.sweep.launch.tune_driver import run_on_ray, run_side_by_side, search_on_ray
+from fpl.sweep.launch.side_by_side import run_side_by_side
+from fpl.sweep.launch.tune_driver import run_on_ray, search_on_ray
 from fpl.sweep.places import Places
 from fpl.sweep.session import authentication, environment, ray_session
 from tests.sweep.ray_support import Recorder, assert_same_weights, at, descendants, job_of, kill, wait_until

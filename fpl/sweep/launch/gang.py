@@ -21,6 +21,7 @@ from fpl.sweep.job import Job, fail, reason_of
 from fpl.sweep.launch.group import LIMIT, PATIENCE, Group, release
 from fpl.sweep.launch.mailbox import Ended, Entered, Event, Mailbox, Verdict, ended, times
 from fpl.sweep.launch.trial import JobTrial
+from fpl.sweep.nodes import Sight
 
 RAY_TRAIN = {
     # How soon Ray Train sees that a worker ended or died.
@@ -36,14 +37,14 @@ class GangTrial(JobTrial):
 
     warm = True
 
-    def setup(self, config: dict[str, Any], execution: Execution, folder: Path) -> None:
+    def setup(self, config: dict[str, Any], execution: Execution, folder: Path, sight: Sight | None) -> None:
         """Called by Tune in the trial's process; see `JobTrial`."""
         for name, value in RAY_TRAIN.items():
             os.environ.setdefault(name, value)
         self._group: Group | None = None
         self._placement_group = ""
         self._futile = 0
-        super().setup(config, execution, folder)
+        super().setup(config, execution, folder, sight)
         threads = {"num_cpus": 0, "max_concurrency": 4 + 2 * execution.workers}
         self._mailbox = ray.remote(**threads)(Mailbox).remote(execution.attempts)
 
@@ -99,7 +100,7 @@ class GangTrial(JobTrial):
 
     def _assemble(self) -> None:
         self._release()
-        self._group = Group(self._mailbox, self.execution, self.folder)
+        self._group = Group(self._mailbox, self.execution, self.folder, self.sight)
 
     def _dismiss(self) -> None:
         if self._group is not None:

@@ -20,11 +20,13 @@ import torch
 import torch.distributed as dist
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
-from fpl.errors import shortage
+from fpl.errors import ShortageError, shortage
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, lacking, reason_of, run_job
 from fpl.sweep.launch.rendezvous import OwnAddressConfig
+from fpl.sweep.launch.trial import own_node
 from fpl.sweep.local import LostWorkerError
+from fpl.sweep.nodes import Sight
 from fpl.text import first_line
 from fpl.train.runtime import Verdict
 
@@ -45,13 +47,14 @@ class Group:
         mailbox: Actor of `Mailbox`.
         execution: Number of workers and what each gets, and how often those that died are replaced.
         folder: For Ray Train's own files; nothing of a run is kept there.
+        sight: What the driver sees, where the workers are to be asked whether they do.
     """
 
-    def __init__(self, mailbox: Any, execution: Execution, folder: Path) -> None:
+    def __init__(self, mailbox: Any, execution: Execution, folder: Path, sight: Sight | None = None) -> None:
         self.error: BaseException | None = None
         self._trainer = _Trainer(
             work,
-            train_loop_config={"mailbox": mailbox, "gpus": execution.gpus_per_worker},
+            train_loop_config={"mailbox": mailbox, "gpus": execution.gpus_per_worker, "sight": sight},
             scaling_config=ray.train.ScalingConfig(
                 num_workers=execution.workers,
                 use_gpu=execution.gpus_per_worker > 0,
@@ -131,11 +134,12 @@ def work(settings: dict[str, Any]) -> None:
 
     current = ray.util.get_current_placement_group()
     group = shared(ask(mailbox.enter.remote(current.id.hex())) if rank == 0 else None)
+    problems = settings["sight"].problems() if settings["sight"] is not None else []
     while True:
         order = shared(_wait_for_order(mailbox, group) if rank == 0 else None)
         if order == "leave":
             return
-        _carry_out(_on_own_device(pickle.loads(order), settings["gpus"]), mailbox, group, rank)
+        _carry_out(_on_own_device(pickle.loads(order), settings["gpus"]), mailbox, group, rank, problems)
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -154,7 +158,7 @@ def _on_own_device(job: Job, gpus: float) -> Job:
     return job
 
 
-def _carry_out(job: Job, mailbox: Any, group: int, rank: int) -> None:
+def _carry_out(job: Job, mailbox: Any, group: int, rank: int, problems: list[str]) -> None:
     def report(step: int, metrics: dict[str, float]) -> Verdict:
         mailbox.report.remote(group, step, metrics)
         verdict = None
@@ -162,8 +166,13 @@ def _carry_out(job: Job, mailbox: Any, group: int, rank: int) -> None:
             verdict = ask(mailbox.verdict.remote(group, PATIENCE))
         return Verdict(verdict)
 
+    if problems:
+        ask(mailbox.end.remote(group, lacking(job.run_id, "; ".join(problems), own_node()).plain()))
+        raise ShortageError("; ".join(problems))  # as below: its peers are waiting
     try:
         result = run_job(job, report if rank == 0 else None)
+        if result.lacked:
+            result = lacking(job.run_id, result.reason, own_node())
     except LostWorkerError as error:
         with contextlib.suppress(LostWorkerError):  # the trial may be what died
             ask(mailbox.lost.remote(group, reason_of(error)))
@@ -171,7 +180,11 @@ def _carry_out(job: Job, mailbox: Any, group: int, rank: int) -> None:
     except Exception as error:
         # What the machine lacks is no failure of the run, and is not recorded as one.
         lack = shortage(error)
-        result = lacking(job.run_id, reason_of(lack)) if lack else JobResult(job.run_id, "failed", reason_of(error))
+        result = (
+            lacking(job.run_id, reason_of(lack), own_node())
+            if lack
+            else JobResult(job.run_id, "failed", reason_of(error))
+        )
         ask(mailbox.end.remote(group, result.plain()))
         raise
     if rank == 0:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import queue
 import threading
 
-from fpl.sweep.job import Job, reason_of, run_job
+from fpl.sweep.job import Job, lacking, reason_of, run_job
 from fpl.sweep.launch.mailbox import Ended, Event, Report, Verdict
-from fpl.sweep.launch.trial import JobTrial
+from fpl.sweep.launch.trial import JobTrial, own_node
 from fpl.train import runtime
 
 # Seconds between two looks at the thread of a run, and for it to end after its last word.
@@ -26,7 +26,10 @@ class InlineTrial(JobTrial):
 
     def _carry_out(self, job: Job) -> None:
         try:
-            self._events.put(Ended(run_job(job, self._report).plain()))
+            result = run_job(job, self._report)
+            if result.lacked:
+                result = lacking(job.run_id, result.reason, own_node())
+            self._events.put(Ended(result.plain()))
         except BaseException as error:  # whatever it is, the trial's own thread must hear of it
             self._events.put(error)
 

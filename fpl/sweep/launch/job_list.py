@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,10 +14,30 @@ from fpl.sweep.job import Job
 
 
 class Proposer(Searcher):  # type: ignore[misc]
-    """Proposes trials to Tune, and has no memory to lose: what there is to know stands in the store."""
+    """Proposes trials to Tune, and has no memory to lose: what there is to know stands in the store.
+
+    Attributes:
+        left_out: Ids of nodes on which no further trial is to be placed.
+        halted: Whether there are to be no further trials.
+    """
 
     def __init__(self) -> None:
         super().__init__(metric="miou", mode="max")
+        self.left_out: tuple[str, ...] = ()
+        self.halted = False
+
+    def suggest(self, trial_id: str) -> Any:
+        """Configuration of a trial, with the nodes that it is kept from; None while it has to wait, or FINISHED."""
+        found = Searcher.FINISHED if self.halted else self.propose(trial_id)
+        return {**found, "left_out": self.left_out} if isinstance(found, dict) and self.left_out else found
+
+    @abstractmethod
+    def propose(self, trial_id: str) -> Any:
+        """Configuration of a trial, None or FINISHED, as `suggest`."""
+
+    @abstractmethod
+    def give_back(self, config: dict[str, Any]) -> None:
+        """Put a trial in line again: it is for another node, or another process."""
 
     def save(self, checkpoint_path: str) -> None:
         """Tune asks for a file."""
@@ -40,14 +61,21 @@ class JobList(Proposer):
     def __init__(self, jobs: Iterable[Job], with_settings: bool = False) -> None:
         super().__init__()
         self._ahead, self._with_settings = deque(jobs), with_settings
+        self._under_way = 0
 
-    def suggest(self, trial_id: str) -> Any:
-        """Configuration of a trial: its jobs, name and perhaps settings; FINISHED where none is left."""
+    def propose(self, trial_id: str) -> Any:
+        """Configuration of a trial: its jobs, name and perhaps settings; FINISHED where none can come any more."""
         if not self._ahead:
-            return Searcher.FINISHED
+            return None if self._under_way else Searcher.FINISHED
+        self._under_way += 1
         job = self._ahead.popleft()
         settings = {"settings": job.config} if self._with_settings else {}
         return {"jobs": [job], "name": job.run_id, **settings}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Nothing: what became of a job `TrialEvents` knows."""
+        """One less may come back; what became of a job `TrialEvents` knows."""
+        self._under_way -= 1
+
+    def give_back(self, config: dict[str, Any]) -> None:
+        """Put the job of a trial in line again."""
+        self._ahead.extend(config["jobs"])

@@ -9,34 +9,42 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 
 from fpl.sweep.execution import Execution
-from fpl.sweep.job import Job
+from fpl.sweep.job import Job, lacking
 from fpl.sweep.launch.mailbox import Ended, Entered, Event, Report, Verdict
+from fpl.sweep.nodes import Sight
 
 
 class JobTrial(tune.Trainable):  # type: ignore[misc]
-    """A reused Tune trial. Its configuration holds a list of `jobs`.
+    """A reused Tune trial. Its configuration holds a list of `jobs`, and ids of nodes that are `left_out`.
 
-    They are carried out one after the other, until one of them is not done.
+    The jobs are carried out one after the other, until one of them is not done; none where the node of this process
+    does not see what runs need.
 
     Results for the driver: `{"step", **metrics, "run_id", "metrics"}` of a report, `{"placement_group", "again"}` of a
     group of workers, and `{"job"}` with a `JobResult` as plain values of each job that is over, `done` with the last.
     """
 
-    def setup(self, config: dict[str, Any], execution: Execution, folder: Path) -> None:
+    def setup(self, config: dict[str, Any], execution: Execution, folder: Path, sight: Sight | None) -> None:
         """Called by Tune in the trial's process.
 
         Args:
             config: Holds `jobs`.
             execution: How each of them is carried out.
             folder: For Ray's own files, seen by all nodes.
+            sight: What the driver sees, where it is to be asked whether this process does.
         """
-        self.execution, self.folder = execution, folder
+        # Of trials with other nodes left out Tune reuses no process: what is held differs.
+        self.execution = replace(execution, left_out=tuple(config.get("left_out", ())))
+        self.folder, self.sight = folder, sight
+        self._looked = sight is None
         # Read when a GPU is first used; a later run of this process may want it.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self._take(config)
@@ -53,13 +61,16 @@ class JobTrial(tune.Trainable):  # type: ignore[misc]
 
     def step(self) -> dict[str, Any]:
         """The next event of a job; begins it first, or lets it go on from the report where it waits."""
+        event: Event | None = None
         if not self._begun:
             self._begun = True
-            self.begin(self.job)
+            event = self._not_here()
+            if event is None:
+                self.begin(self.job)
         elif self._waiting:
             self._waiting = False
             self.answer("go")
-        event = self.next_event()
+        event = event or self.next_event()
         if isinstance(event, Ended):
             if self._ahead and event.result["status"] == "done":
                 self._turn()
@@ -71,6 +82,12 @@ class JobTrial(tune.Trainable):  # type: ignore[misc]
         self._waiting = True
         self._last = {**self._last, "step": event.step, **event.metrics}
         return {**self._last, "run_id": self.job.run_id, "metrics": event.metrics}
+
+    def _not_here(self) -> Ended | None:
+        """The end of a job that is for another node; None once this process has seen what runs need."""
+        problems = self.sight.problems() if self.sight is not None and not self._looked else []
+        self._looked = not problems
+        return Ended(lacking(self.job.run_id, "; ".join(problems), own_node()).plain()) if problems else None
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Called by Tune between two jobs: ends the first if Tune stopped it."""
@@ -113,8 +130,22 @@ class JobTrial(tune.Trainable):  # type: ignore[misc]
         """Give everything back."""
 
 
-def with_execution(kind: type[JobTrial], execution: Execution, folder: Path) -> type[JobTrial]:
-    """A kind of trial that knows how its jobs are carried out.
+def own_node() -> str:
+    """Id of the node that this process of Ray is on."""
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def held_by(bundle: dict[str, float], config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    """What a trial holds, and where it may be placed: not on the nodes that its configuration leaves out."""
+    nodes = Execution(left_out=tuple(config.get("left_out", ()))).nodes
+    where = {"bundle_label_selector": [nodes]} if nodes else {}
+    return tune.PlacementGroupFactory([{name: number for name, number in bundle.items() if number}], **where)
+
+
+def with_execution(
+    kind: type[JobTrial], execution: Execution, folder: Path, sight: Sight | None = None
+) -> type[JobTrial]:
+    """A kind of trial that knows how its jobs are carried out, and what is to be seen where they are.
 
     Not `tune.with_parameters`, which puts that into Ray's object store: a driver that owns objects there is ended by
     Ray the moment the raylet dies, with exit code 1 and no word, before anybody can say that nothing is lost.
@@ -122,7 +153,7 @@ def with_execution(kind: type[JobTrial], execution: Execution, folder: Path) -> 
 
     class WithExecution(kind):  # type: ignore[misc, valid-type]
         def setup(self, config: dict[str, Any]) -> None:
-            super().setup(config, execution, folder)
+            super().setup(config, execution, folder, sight)
 
     WithExecution.__name__ = kind.__name__  # where Ray names its processes
     return WithExecution

@@ -13,13 +13,16 @@ from typing import Any
 import ray
 from ray import tune
 
+from fpl.errors import FplError
 from fpl.store.done import is_done
 from fpl.store.remote import refresh_run
 from fpl.sweep.cluster import Cluster
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, Watcher, fail, finished
 from fpl.sweep.launch.group import release
+from fpl.sweep.launch.job_list import JobList, Proposer
 from fpl.sweep.launch.mailbox import times
+from fpl.sweep.nodes import Sight
 from fpl.sweep.places import Places
 from fpl.text import duration
 
@@ -43,6 +46,13 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         self.places, self.over = places, over
         # Called when Tune has begun.
         self.under_way: Callable[[], None] = lambda: None
+        # Asked for trials by Tune; what the driver sees, where nodes may see something else.
+        self.searcher: Proposer = JobList([])
+        self.sight: Sight | None = None
+        # Why no run is begun any more: there is no node left that could carry one out.
+        self.halted = ""
+        # Trials whose runs are another's now.
+        self._given_back: set[str] = set()
         self.begun: dict[str, Job] = {}
         self.results: dict[str, JobResult] = {}
         # Deaths of processes per run, and what is known about the last.
@@ -83,7 +93,11 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
                 self.watcher.note(f"{job.run_id}: its workers were lost; new ones continue from its checkpoint")
                 self.watcher.started(job.run_id)
         elif "job" in result:
-            self._end(JobResult(**result["job"]))
+            ended = JobResult(**result["job"])
+            if ended.node and self._has_another_node(ended):
+                self._give_back(trial)
+                return
+            self._end(ended)
             if not result.get("done"):
                 self.watcher.started(self._job(trial).run_id)
         else:
@@ -92,7 +106,7 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial is over; without the end of its job, the scheduler stopped it."""
         job = self._job(trial)
-        if job.run_id not in self.results:
+        if job.run_id not in self.results and trial.trial_id not in self._given_back:
             self._end(JobResult(job.run_id, "stopped"))
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -131,6 +145,20 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
             f"{self.execution.words()}, free are {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs of "
             f"{self.cluster.describe()}; logs of the runs are in {self.places.out / 'logs'}"
         )
+
+    def _has_another_node(self, result: JobResult) -> bool:
+        """Leave the node out on which a run lacked something; whether others are left. If not, no run is begun."""
+        try:
+            self.cluster.leave_out(result.node, result.reason, self.execution, self.watcher.note)
+        except FplError:
+            self.halted, self.searcher.halted = result.reason, True
+            return False
+        self.searcher.left_out = self.cluster.left_out
+        return True
+
+    def _give_back(self, trial: Any) -> None:
+        self._given_back.add(trial.trial_id)
+        self.searcher.give_back(trial.config)
 
     def _end(self, result: JobResult) -> None:
         refresh_run(self.places.out, result.run_id)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import logging
 import os
 import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -26,14 +26,15 @@ from ray.tune.search import Searcher
 from fpl.errors import FplError
 from fpl.sweep.cluster import Cluster, absolute
 from fpl.sweep.execution import Execution
-from fpl.sweep.job import Job, JobResult, Watcher
+from fpl.sweep.job import Job, JobResult, Watcher, lacking
 from fpl.sweep.launch.callbacks import make_callbacks
 from fpl.sweep.launch.gang import GangTrial
 from fpl.sweep.launch.inline import InlineTrial
-from fpl.sweep.launch.job_list import JobList
+from fpl.sweep.launch.job_list import JobList, Proposer
 from fpl.sweep.launch.train import TrainTrial
-from fpl.sweep.launch.trial import JobTrial, with_execution
+from fpl.sweep.launch.trial import JobTrial, held_by, with_execution
 from fpl.sweep.launch.trial_events import TrialEvents
+from fpl.sweep.nodes import shown
 from fpl.sweep.places import Places
 from fpl.sweep.session import environment
 
@@ -52,8 +53,6 @@ SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
 _BEGINNING = threading.Lock()
-# Seconds for a thread to hand back its trials after Ctrl-C.
-HAND_BACK = 10.0
 # Tune wants to know how many trials a searcher will propose; ours says itself when there are no more.
 MANY = 10**6
 
@@ -91,87 +90,20 @@ def run_on_ray(
     jobs = [dataclasses.replace(job, places=absolute(job.places)) for job in jobs]
     cluster.check(execution, places)
     events = TrialEvents(execution, cluster, watcher, places, over)
-    with _session(places) as folder:
+    with _session(events) as folder:
         # A trial whose process dies between two jobs is given up by Tune before the second has begun.
         while left := [job for job in jobs if job.run_id not in events.results]:
             known = events.progress
             _fit(events, folder, len(left), scheduler, JobList(left, with_settings=bool(execution.callbacks)))
             events.give_up()
-            if known == events.progress:
+            if events.halted:
+                # It would meet them all. The watcher has been told of those that were begun.
+                left = [job for job in left if job.run_id not in events.results]
+                events.results |= {job.run_id: lacking(job.run_id, events.halted) for job in left}
+            elif known == events.progress:
                 raise FplError(f"Ray Tune ended without {len(left)} of {len(jobs)} runs", where=str(folder))
     _tidy(folder, events)
     return events.results
-
-
-def run_side_by_side(
-    batches: Sequence[tuple[list[Job], Execution]], cluster: Cluster, watcher: Watcher, **more: Any
-) -> dict[str, JobResult]:
-    """Carry out batches of jobs at the same time, all but the first in threads of their own.
-
-    Args:
-        batches: Jobs and how each of them is carried out. What Ray sets aside for them must fit together.
-        cluster: Where.
-        watcher: Told what happens, by one thread at a time.
-        more: See `run_on_ray`.
-
-    Returns:
-        The result of every job, by run id.
-
-    Raises:
-        FplError: As `run_on_ray`, once the other batches are over.
-        KeyboardInterrupt: As `run_on_ray`; the other batches have been left, too.
-    """
-    one_at_a_time, over = _OneAtATime(watcher), threading.Event()
-    results: dict[str, JobResult] = {}
-    errors: list[BaseException] = []
-
-    def carry_out(jobs: list[Job], execution: Execution) -> None:
-        try:
-            results.update(run_on_ray(jobs, execution, cluster, one_at_a_time, over=over, **more))
-        except BaseException as error:  # whatever it is, the caller must hear of it
-            errors.append(error)
-
-    # Held around all of them: each puts back what it finds, and they end in any order.
-    with environment(SETTINGS), _only_what_matters():
-        threads = [threading.Thread(target=carry_out, args=batch, name="batch", daemon=True) for batch in batches[1:]]
-        for thread in threads:
-            thread.start()
-        try:
-            results |= run_on_ray(*batches[0], cluster, one_at_a_time, **more)
-            for thread in threads:
-                thread.join()
-        except BaseException:
-            # The end of the session would look to them like the death of their processes, which they would record.
-            over.set()
-            for thread in threads:
-                thread.join(HAND_BACK)
-            raise
-    if errors:
-        raise errors[0]
-    return results
-
-
-class _OneAtATime:
-    """A watcher that several threads may tell."""
-
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher, self._lock = watcher, threading.Lock()
-
-    def started(self, run_id: str) -> None:
-        with self._lock:
-            self._watcher.started(run_id)
-
-    def reported(self, run_id: str, step: int, metrics: dict[str, float]) -> None:
-        with self._lock:
-            self._watcher.reported(run_id, step, metrics)
-
-    def ended(self, result: JobResult) -> None:
-        with self._lock:
-            self._watcher.ended(result)
-
-    def note(self, text: str) -> None:
-        with self._lock:
-            self._watcher.note(text)
 
 
 def search_on_ray(
@@ -201,7 +133,7 @@ def search_on_ray(
     places = absolute(places)
     cluster.check(execution, places)
     events = TrialEvents(execution, cluster, watcher, places)
-    with _session(places) as folder:
+    with _session(events) as folder:
         again = True
         while again:
             known = events.progress
@@ -212,11 +144,14 @@ def search_on_ray(
 
 
 @contextlib.contextmanager
-def _session(places: Places) -> Iterator[Path]:
-    """Settings of Tune, and a folder for its own files."""
+def _session(events: TrialEvents) -> Iterator[Path]:
+    """Settings of Tune, a folder for its own files, and what the driver sees for the nodes to hold theirs against."""
     name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-{secrets.token_hex(2)}"
-    folder = places.out / "ray" / name
-    with environment(SETTINGS), _only_what_matters():
+    folder = events.places.out / "ray" / name
+    with contextlib.ExitStack() as held:
+        held.enter_context(environment(SETTINGS))
+        held.enter_context(only_what_matters())
+        events.sight = held.enter_context(shown(events.places)) if events.cluster.asked else None
         yield folder
 
 
@@ -236,8 +171,10 @@ def _fit(
     searcher: Searcher,
 ) -> None:
     """Let Tune go through what a searcher proposes, a list of jobs or a search."""
-    execution = dataclasses.replace(events.execution, left_out=events.cluster.left_out)
-    trial = with_execution(TRIALS[execution.launcher], execution, folder / "groups")
+    execution = events.execution
+    trial = with_execution(TRIALS[execution.launcher], execution, folder / "groups", events.sight)
+    if isinstance(searcher, Proposer):
+        events.searcher, searcher.left_out = searcher, events.cluster.left_out
     room = events.cluster.concurrency(execution)
     if execution.launcher == "inline":
         bundle: dict[str, float] = {"CPU": execution.cpus_per_worker, "GPU": execution.gpus_per_worker}
@@ -245,8 +182,6 @@ def _fit(
         # The workers hold the CPUs; a trial that held even a part of one could keep them from starting. It has to hold
         # something: a byte of memory.
         bundle = {"memory": 1}
-    where = {"bundle_label_selector": [execution.nodes]} if execution.nodes else {}
-    held = tune.PlacementGroupFactory([{name: number for name, number in bundle.items() if number}], **where)
     # Tune looks a class up by its name for every process; of two batches side by side each has its own.
     name = f"{trial.__name__}-{secrets.token_hex(4)}"
     tune_config = tune.TuneConfig(
@@ -269,7 +204,7 @@ def _fit(
         checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
     )
     with _alone_at_first(events):
-        tune.register_trainable(name, tune.with_resources(trial, held))
+        tune.register_trainable(name, tune.with_resources(trial, functools.partial(held_by, bundle)))
         tune.Tuner(name, tune_config=tune_config, run_config=run_config).fit()
 
 
@@ -283,7 +218,7 @@ def _alone_at_first(events: TrialEvents) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _only_what_matters() -> Iterator[None]:
+def only_what_matters() -> Iterator[None]:
     """Silence Tune where it says what is known or told better elsewhere."""
     levels: Mapping[str, int] = {
         # Complains about the missing per-trial files.

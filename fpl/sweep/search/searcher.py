@@ -25,7 +25,7 @@ class StudySearch(Proposer):
         self.book, self.on_end = book, on_end
         self._numbers: dict[str, int] = {}
 
-    def suggest(self, trial_id: str) -> Any:
+    def propose(self, trial_id: str) -> Any:
         """Configuration of a trial: number, jobs, name, parameters; None while it has to wait, FINISHED without one."""
         try:
             proposal = self.book.next()
@@ -46,3 +46,7 @@ class StudySearch(Proposer):
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """The trial has no process any more; what it reported `EarlyStopping` has taken into the book."""
         self.on_end(self.book.end(self._numbers.pop(trial_id)))
+
+    def give_back(self, config: dict[str, Any]) -> None:
+        """Put a trial in line again."""
+        self.book.again += [row for row in self.book.rows if row.number == config["trial"]]

@@ -83,7 +83,8 @@ class Book:
         self.began = time.monotonic()
         self._ended: float | None = None
         tried = [row.params for row in self.rows]
-        self._again = deque(self.unfinished)
+        # Those that were cut off, or are for another node.
+        self.again = deque(self.unfinished)
         self._points: deque[Point] = deque(point for point in study.tried_points if point.params not in tried)
 
     @property
@@ -150,7 +151,7 @@ class Book:
         """
         proposal = None
         if self.streak.halt is None and self._may_begin():
-            proposal = self._continued() if self._again else self._new()
+            proposal = self._continued() if self.again else self._new()
         if proposal is None:
             if not self.running:
                 raise StopIteration
@@ -162,15 +163,15 @@ class Book:
     def _may_begin(self) -> bool:
         """Whether the budget admits the trial that is next: one that was cut off, or a new one."""
         spent, hours = self.spent, self.trial_hours
-        rest = max(0.0, hours - self._again[0].device_hours) if self._again else hours
+        rest = max(0.0, hours - self.again[0].device_hours) if self.again else hours
         running = sum(max(0.0, hours - entry.row.device_hours) for entry in self.running.values())
         # Those that were cut off were counted when they were proposed.
-        spent = replace(spent, trials=spent.trials - len(self._again))
+        spent = replace(spent, trials=spent.trials - len(self.again))
         return self.budget.admits(spent, running, rest, rest / self.devices)
 
     def _continued(self) -> Proposal:
         """The first trial that was cut off."""
-        row = self._again.popleft()
+        row = self.again.popleft()
         # Its runs are gone through again: those that are done answer at once.
         row.run_scores, row.cost = [], 0.0
         jobs = self.make_jobs(row.params)
@@ -245,16 +246,13 @@ class Book:
         rows = [entry.row] if entry else [row for row in self.unfinished if result.run_id in row.run_ids]
         for row in rows:
             if result.status == "failed":
-                self._fail(row, f"{result.run_id}: {result.reason}")
+                row.state, row.reason = "failed", f"{result.run_id}: {result.reason}"
+                self.streak.failed(row.reason)
             elif entry is not None and result.status == "done" and result.metrics is not None:
                 self._score(row, result.run_id, result.metrics)
             write_trial(self.out, row)
         if result.lacked:
             self.streak.lacked(f"{result.run_id}: {result.reason}")
-
-    def _fail(self, row: TrialRow, reason: str) -> None:
-        row.state, row.reason = "failed", reason
-        self.streak.failed(reason)
 
     def _score(self, row: TrialRow, run_id: str, metrics: Mapping[str, float]) -> None:
         steps = self.study.base.train.steps
@@ -262,7 +260,8 @@ class Book:
             return  # a process that died is replaced by one that goes through all runs again
         score = metrics.get(self.study.metric, math.nan)
         if not math.isfinite(score):
-            self._fail(row, f"{run_id}: its {self.study.metric} is no number")
+            row.state, row.reason = "failed", f"{run_id}: its {self.study.metric} is no number"
+            self.streak.failed(row.reason)
             return
         before = len(row.run_scores) * steps
         if row.step < before + steps:  # answered from the store, without all reports
@@ -288,8 +287,8 @@ class Book:
 
     def take_up(self) -> bool:
         """Put trials that lost their processes in line again; whether there are any and the budget allows them."""
-        self._again = deque(self.unfinished)
-        return bool(self._again) and not self.over and self.streak.halt is None
+        self.again = deque(self.unfinished)
+        return bool(self.again) and not self.over and self.streak.halt is None
 
     def _entry(self, run_id: str) -> _Running | None:
         return next((entry for entry in self.running.values() if run_id in entry.row.run_ids), None)
