@@ -39,7 +39,7 @@ def stand_ins(tmp_path: Path) -> Path:
         "ray": write,
         "scontrol": "printf 'first\\nsecond\\n'",
         # What a step would run on the nodes: the question for an address, or Ray itself.
-        "srun": 'while [[ "$1" == --* ]]; do shift; done; "$@"',
+        "srun": 'echo "$*" > "$CALLS/srun"; while [[ "$1" == --* ]]; do shift; done; "$@"',
         "hostname": "echo '10.0.0.7 172.17.0.1'",
     }
     for name, body in programs.items():
@@ -70,6 +70,9 @@ SLURM = {
 def test_slurm_starts_ray_everywhere_and_the_command_once(stand_ins: Path) -> None:
     done = run_script("slurm.sbatch", stand_ins, "table1", "--retry-failed", **FOLDERS, **SLURM)
     assert done.returncode == 0, done.stderr
+    # Of which a step has one core, from Slurm 22.05 on, unless it is told.
+    step = (stand_ins / "calls" / "srun").read_text().split()
+    assert "--cpus-per-task=64" in step[: step.index("ray")]
     words = (stand_ins / "calls" / "ray").read_text().splitlines()
     separator = words.index("--")
     before, after = words[:separator], words[separator + 1 :]
