@@ -193,6 +193,21 @@ def test_workers_hold_whole_runs(job: dict[str, Any]) -> None:
     assert group["minReplicas"] == group["replicas"] == group["maxReplicas"]
 
 
+def test_a_node_has_more_than_its_pod_of_a_worker_asks_for(job: dict[str, Any]) -> None:
+    """The system and the kubelet keep a part to themselves: a pod that asks for the whole node is never placed."""
+    readme = " ".join((DEPLOY / "README.md").read_text().split())
+    stated = re.search(
+        r"nodes with (\d+) GPUs, (\d+) cores and (\d+) GiB: they ask for (\d+) cores and (\d+) GiB", readme
+    )
+    assert stated is not None
+    gpus, cores, memory, asked_cores, asked_memory = map(int, stated.groups())
+    (group,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    resources = group["template"]["spec"]["containers"][0]["resources"]
+    asked = {"cpu": str(asked_cores), "memory": f"{asked_memory}Gi", "nvidia.com/gpu": str(gpus)}
+    assert resources["requests"] == resources["limits"] == asked
+    assert asked_cores <= 0.9 * cores and asked_memory <= 0.9 * memory
+
+
 def test_entrypoint_is_the_one_command(job: dict[str, Any]) -> None:
     words = job["spec"]["entrypoint"].split()
     assert words[:2] == ["fpl", "reproduce"]
