@@ -52,6 +52,12 @@ class Execution(LoopOptions):
     left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.gpus_per_worker > 1 and self.gpus_per_worker % 1:
+            raise FplError(
+                f"{self.gpus_per_worker:g} GPUs for a worker",
+                where="--gpus-per-worker",
+                hint="whole GPUs, or a part of one (0.5): Ray gives no worker a part beside whole ones",
+            )
         some = self.cpus_per_worker > 0 or (self.cpus_per_worker == 0 and (self.local or self.launcher != "inline"))
         if self.workers < 1 or not some or self.gpus_per_worker < 0:
             raise FplError(f"a run needs workers and CPUs, asked for {self.words()}", where="--workers")
@@ -147,12 +153,18 @@ class Execution(LoopOptions):
 
     def room(self, machines: Iterable[tuple[float, float]]) -> int:
         """Workers that fit at once onto machines of so many CPUs and GPUs each: those of a run may lie on several."""
-        found = 0
-        for cpus, gpus in machines:
-            needs = ((cpus, self.cpus_per_worker), (gpus, self.gpus_per_worker))
-            # Shares such as 0.1 are not exact. Workers that hold nothing share the cores of others: one run a machine.
-            found += min((int(there / each + 1e-6) for there, each in needs if each), default=self.workers)
-        return found
+        return sum(self._room_on(cpus, gpus) for cpus, gpus in machines)
+
+    def _room_on(self, cpus: float, gpus: float) -> int:
+        # Shares such as 0.1 are not exact.
+        held = [int(cpus / self.cpus_per_worker + 1e-6)] if self.cpus_per_worker else []
+        if 0 < self.gpus_per_worker < 1:
+            # A part is of one GPU: what is left of two makes none.
+            held.append(int(gpus) * int(1 / self.gpus_per_worker + 1e-6))
+        elif self.gpus_per_worker:
+            held.append(int(gpus / self.gpus_per_worker + 1e-6))
+        # Workers that hold nothing share the cores of others: one run a machine.
+        return min(held, default=self.workers)
 
     def words(self) -> str:
         """For messages: `2 workers with 1 CPU and 0 GPUs each`."""

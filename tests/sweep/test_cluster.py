@@ -44,6 +44,12 @@ def node(cpus: float, gpus: float = 0) -> Node:
         ([node(16, 1), node(64, 4)], Execution(cpus_per_worker=8, gpus_per_worker=1), 5),
         ([node(16, 1)], Execution(cpus_per_worker=1, gpus_per_worker=0.2), 5),
         ([node(1)], Execution(cpus_per_worker=0.1), 10),
+        # A part is of one GPU.
+        ([node(64, 8)], Execution(gpus_per_worker=0.3), 24),
+        ([node(64, 8)], Execution(gpus_per_worker=0.4), 16),
+        ([node(64, 8)], Execution(gpus_per_worker=0.6), 8),
+        ([node(64, 8)], Execution(gpus_per_worker=0.1), 64),
+        ([node(64, 8)], Execution(gpus_per_worker=2), 4),
         ([node(2), node(1)], Execution(launcher="gang", workers=4, cpus_per_worker=0), 2),  # beside others: one a node
     ],
 )
@@ -78,6 +84,7 @@ def test_what_does_not_fit_is_refused_with_what_there_is(nodes: list[Node], exec
         ({"launcher": "gang", "workers": 0}, "a run needs workers"),
         ({"launcher": "inline", "cpus_per_worker": 0}, "a run needs workers and CPUs"),
         ({"launcher": "gang", "cpus_per_worker": -1}, "a run needs workers and CPUs"),
+        ({"gpus_per_worker": 1.5}, r"1.5 GPUs for a worker"),
         ({"launcher": "gang", "workers": 2, "gpus_per_worker": 0.5}, r"0.5 GPUs for each of 2 workers"),
     ],
 )
