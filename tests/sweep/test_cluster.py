@@ -21,7 +21,7 @@ from fpl.errors import FplError
 from fpl.store.read import Results
 from fpl.sweep.cluster import Cluster, Node, _await, absolute, runs_at_once, to_come
 from fpl.sweep.execution import Execution
-from fpl.sweep.job import Job, JobResult
+from fpl.sweep.job import Job
 from fpl.sweep.launch import side_by_side as beside
 from fpl.sweep.launch.mailbox import Ended, Entered, Mailbox, Report
 from fpl.sweep.nodes import NodeView, differences, look_around
@@ -312,11 +312,28 @@ def test_an_unfinished_job_is_handed_to_the_next_group_a_limited_number_of_times
         Ended(
             {
                 "run_id": "run",
-                "status": "failed",
+                "status": "stopped",
                 "reason": "its workers died 2 times: rank 0 of 2: lost another worker",
+                "lacked": True,
             }
         ),
     ]
+
+
+def test_workers_that_are_lost_in_the_life_of_a_long_run_are_replaced_as_long_as_it_gets_on() -> None:
+    box = Mailbox(attempts=3)
+    box.post("run", b"job")
+    for step in (20000, 40000, 60000, 60000, 79000):  # once without getting further
+        group = box.enter("pg")
+        assert box.fetch(group, NOW) == b"job"
+        box.report(group, step, {})
+    for step in (79000, 50000):  # what is gone through again is no progress
+        group = box.enter("pg")
+        assert box.fetch(group, NOW) == b"job"
+        box.report(group, step, {})
+    assert box.fetch(box.enter("pg"), NOW) == "wait"
+    *_, end = iter(lambda: box.next_event(NOW), None)
+    assert isinstance(end, Ended) and end.result["status"] == "stopped" and end.result["lacked"]
 
 
 def test_the_answer_to_a_lost_groups_report_is_not_taken_for_the_next() -> None:
@@ -351,7 +368,7 @@ def test_a_withdrawn_job_stops_and_is_not_handed_out_again(when: str) -> None:
         group = box.enter("another")  # the group is lost before it says that it stopped
     assert box.fetch(group, NOW) == "wait"
     events = [box.next_event(NOW) for _ in range(5)]
-    assert Ended({"run_id": "run", "status": "stopped", "reason": ""}) in events
+    assert Ended({"run_id": "run", "status": "stopped", "reason": "", "lacked": False}) in events
 
 
 def trial(job: Job, error: Path | None = None, status: str = "ERROR") -> SimpleNamespace:
@@ -360,17 +377,19 @@ def trial(job: Job, error: Path | None = None, status: str = "ERROR") -> SimpleN
     )
 
 
-def test_a_run_whose_process_dies_too_often_is_recorded_and_one_that_may_go_on_is_not(
-    config: RunConfig, places: Places, tmp_path: Path
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_run_whose_process_dies_too_often_ends_and_only_an_error_of_its_own_is_recorded(
+    config: RunConfig, places: Places, tmp_path: Path, killed: bool
 ) -> None:
-    from ray.exceptions import ActorDiedError
+    from ray.exceptions import ActorDiedError, RayTaskError
 
     from fpl.sweep.launch.trial_events import TrialEvents
 
     jobs = [job_of(config, places, seed=seed) for seed in range(2)]
     watcher = Recorder()
     events = TrialEvents(Execution(max_failures=2), Cluster(shared=False), watcher, places)
-    (tmp_path / "error.pkl").write_bytes(pickle.dumps(ActorDiedError()))
+    error = ActorDiedError() if killed else RayTaskError("train", "RuntimeError: wrong", RuntimeError("wrong"))
+    (tmp_path / "error.pkl").write_bytes(pickle.dumps(error))
     doomed, unlucky = trial(jobs[0], tmp_path / "error.pkl"), trial(jobs[1])
     for each in (doomed, unlucky):
         events.on_trial_start(0, [each], each)
@@ -380,10 +399,31 @@ def test_a_run_whose_process_dies_too_often_is_recorded_and_one_that_may_go_on_i
     events.on_trial_error(0, [unlucky], unlucky)
     events.give_up()
     assert set(events.results) == {jobs[0].run_id}
-    reason = "its process died 3 times: killed, or ended by an error outside of Python"
-    assert watcher.ends == [JobResult(jobs[0].run_id, "failed", reason)]
-    (failure,) = Results(places.out).failures.to_dict("records")
-    assert (failure["run_id"], failure["reason"]) == (jobs[0].run_id, reason)
+    (ended,) = watcher.ends
+    assert ended.reason.startswith("its process died 3 times: ")
+    assert (ended.status, ended.lacked) == (("stopped", True) if killed else ("failed", False))
+    failures = [(row["run_id"], row["reason"]) for row in Results(places.out).failures.to_dict("records")]
+    assert failures == ([] if killed else [(jobs[0].run_id, ended.reason)])
+
+
+def test_deaths_before_a_run_got_further_do_not_count(config: RunConfig, places: Places) -> None:
+    from fpl.sweep.launch.trial_events import TrialEvents
+
+    job = job_of(config, places)
+    events = TrialEvents(Execution(max_failures=2), Cluster(shared=False), Recorder(), places)
+    long = trial(job)
+    events.on_trial_start(0, [long], long)
+    for step in (100, 200, 300, 400):
+        events.on_trial_result(0, [long], long, {"run_id": job.run_id, "step": step, "metrics": {}})
+        events.on_trial_recover(0, [long], long)
+    # Tune counts all of them, and gives the trial up: the run is put in line again.
+    events.on_trial_error(0, [long], long)
+    assert events.searcher.suggest("t")["jobs"] == [job]
+    events.give_up()
+    assert not events.results
+    events.on_trial_error(0, [long], long)
+    events.give_up()
+    assert events.results[job.run_id].status == "stopped"
 
 
 @pytest.mark.parametrize("with_settings", [False, True])

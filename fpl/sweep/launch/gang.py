@@ -19,7 +19,7 @@ from fpl.sweep.cluster import Cluster
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, fail, reason_of
 from fpl.sweep.launch.group import LIMIT, PATIENCE, Group, release
-from fpl.sweep.launch.mailbox import Ended, Entered, Event, Mailbox, Verdict, ended, times
+from fpl.sweep.launch.mailbox import Ended, Entered, Event, Mailbox, Verdict, stopped, times
 from fpl.sweep.launch.trial import JobTrial
 from fpl.sweep.nodes import Sight
 
@@ -120,10 +120,10 @@ class GangTrial(JobTrial):
         try:
             Cluster(shared=True, left_out=self.execution.left_out).concurrency(self.execution)
         except FplError as infeasible:
-            return ended(self.job.run_id, "failed", f"{infeasible.what} (after the loss of nodes)")
+            return stopped(self.job.run_id, f"{infeasible.what} (after the loss of nodes)")
         if self._futile > self.execution.attempts and not _waits_for_room(error):
             words = "without a word" if error is None else reason_of(error)
-            return ended(self.job.run_id, "failed", f"{times('its workers did not start', self._futile)}: {words}")
+            return stopped(self.job.run_id, f"{times('its workers did not start', self._futile)}: {words}")
         self._assemble()
         return None
 

@@ -46,9 +46,9 @@ class Ended:
 Event = Report | Entered | Ended
 
 
-def ended(run_id: str, status: str, reason: str = "") -> Ended:
-    """The end of a job that this module knows of by itself."""
-    return Ended({"run_id": run_id, "status": status, "reason": reason})
+def stopped(run_id: str, reason: str = "") -> Ended:
+    """The end of a job that this module knows of by itself; with a reason it is one that lost its workers."""
+    return Ended({"run_id": run_id, "status": "stopped", "reason": reason, "lacked": bool(reason)})
 
 
 class Mailbox:
@@ -58,7 +58,7 @@ class Mailbox:
     callers who died hold no thread for long; and a group that has been replaced is told to leave, whatever it asks.
 
     Args:
-        attempts: How often a job may be handed out.
+        attempts: How often a job may be handed out without getting further than before.
     """
 
     def __init__(self, attempts: int) -> None:
@@ -68,7 +68,7 @@ class Mailbox:
         self._group = 0
         self._job: bytes | None = None
         self._run_id = ""
-        self._handed = 0
+        self._handed = self._furthest = 0
         self._lost = ""
         self._asked = self._withdrawn = self._closed = False
         self._verdict: Verdict | None = None
@@ -77,7 +77,7 @@ class Mailbox:
         """The trial has a job, pickled."""
         with self._changed:
             self._events.clear()
-            self._run_id, self._job, self._handed, self._lost = run_id, job, 0, ""
+            self._run_id, self._job, self._handed, self._furthest, self._lost = run_id, job, 0, 0, ""
             self._asked = self._withdrawn = self._closed = False
             self._changed.notify_all()
 
@@ -129,11 +129,11 @@ class Mailbox:
             if self._job is None:
                 return "wait"
             if self._withdrawn:
-                self._finish(ended(self._run_id, "stopped"))
+                self._finish(stopped(self._run_id))
                 return "wait"
             if self._handed == self.attempts:
                 reason = times("its workers died", self._handed) + (f": {self._lost}" if self._lost else "")
-                self._finish(ended(self._run_id, "failed", reason))
+                self._finish(stopped(self._run_id, reason))
                 return "wait"
             self._handed += 1
             return self._job
@@ -143,6 +143,9 @@ class Mailbox:
         with self._changed:
             if group != self._group:
                 return
+            if step > self._furthest:
+                # Groups that were lost before are no sign that this one will be.
+                self._furthest, self._handed = step, 1
             self._verdict = "stop" if self._withdrawn else None
             if not self._withdrawn:
                 self._asked = True

@@ -18,7 +18,7 @@ from fpl.store.done import is_done
 from fpl.store.remote import refresh_run
 from fpl.sweep.cluster import Cluster
 from fpl.sweep.execution import Execution
-from fpl.sweep.job import Job, JobResult, Watcher, fail, finished
+from fpl.sweep.job import Job, JobResult, Watcher, fail, finished, lacking
 from fpl.sweep.launch.group import release
 from fpl.sweep.launch.job_list import JobList, Proposer
 from fpl.sweep.launch.mailbox import times
@@ -55,9 +55,13 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         self._given_back: set[str] = set()
         self.begun: dict[str, Job] = {}
         self.results: dict[str, JobResult] = {}
-        # Deaths of processes per run, and what is known about the last.
+        # Deaths of processes per run since it got further, how far that was, and what is known about the last.
         self.losses: Counter[str] = Counter()
+        self.furthest: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}
+        # Runs whose process ended by an error in Python: what every other one would meet.
+        self._by_itself: set[str] = set()
+        self._deaths = 0
         self._groups: dict[str, str] = {}
         self._news, self._told = time.monotonic(), 0.0
 
@@ -67,7 +71,7 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
     @property
     def progress(self) -> int:
         """Grows as long as anything happens."""
-        return len(self.results) + self.losses.total()
+        return len(self.results) + self._deaths
 
     def _job(self, trial: Any) -> Job:
         """The job of a trial that is under way, or was the last."""
@@ -101,6 +105,8 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
             if not result.get("done"):
                 self.watcher.started(self._job(trial).run_id)
         else:
+            if result["step"] > self.furthest[job.run_id]:
+                self.furthest[job.run_id], self.losses[job.run_id] = result["step"], 0
             self.watcher.reported(job.run_id, result["step"], result["metrics"])
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -115,8 +121,10 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         self.watcher.note(f"{job.run_id}: its process died ({self.reasons[job.run_id]}); another will continue it")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial's process died and Tune gave the trial up."""
-        self._lost(trial, trials)
+        """A trial's process died and Tune gave the trial up: it counts all deaths, also those before it got further."""
+        job = self._lost(trial, trials)
+        if self.losses[job.run_id] <= self.execution.max_failures:
+            self._give_back(trial)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Tune is about to look around."""
@@ -167,8 +175,12 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
 
     def _lost(self, trial: Any, trials: list[Any]) -> Job:
         job = self._job(trial)
+        self._deaths += 1
         self.losses[job.run_id] += 1
-        self.reasons[job.run_id] = _reason(_error(trial))
+        error = _error(trial)
+        self.reasons[job.run_id] = _reason(error)
+        if isinstance(error, ray.exceptions.RayTaskError):
+            self._by_itself.add(job.run_id)
         # What the workers of a dead trial held would stay reserved until this process ends. A trial that was just
         # handed a process of an earlier one has not said yet what that holds: then whatever no running trial holds.
         running = {other.trial_id for other in trials if other.status == "RUNNING"}
@@ -178,12 +190,17 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         return job
 
     def give_up(self) -> None:
-        """After Tune: record jobs whose processes died too often; correct what a stop at the very end left open."""
+        """After Tune: end jobs whose processes died too often; correct what a stop at the very end left open.
+
+        Only an error of Python is a failure of the run: a process that was killed, or whose node is gone, says nothing.
+        """
         for job in self.begun.values():
             result = self.results.get(job.run_id)
             if result is None and self.losses[job.run_id] > self.execution.max_failures:
                 died = times("its process died", self.losses[job.run_id])
-                self._end(fail(job, f"{died}: {self.reasons[job.run_id]}"))
+                reason = f"{died}: {self.reasons[job.run_id]}"
+                failed = job.run_id in self._by_itself
+                self._end(fail(job, reason) if failed else lacking(job.run_id, reason))
             elif result is not None and result.status == "stopped" and is_done(job.places.out, job.run_id):
                 self.results[job.run_id] = finished(job)
 
