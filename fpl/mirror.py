@@ -51,21 +51,34 @@ class Mirror:
         Raises:
             ShortageError: The server does not take them.
         """
-        target = self._name(path)
-        folder = target.rpartition("/")[0]
+        data = content.read_bytes()  # all of it, before anything is asked for: it cannot fail half-way
 
         def send() -> None:
-            if self._renames:
-                self._files.create_dir(folder, recursive=True)
-            written = f"{folder}/.{secrets.token_hex(8)}.tmp" if self._renames else target
-            with content.open("rb") as source, self._files.open_output_stream(written) as stream:
-                shutil.copyfileobj(source, stream, 2**22)
-            if self._renames:
-                self._files.move(written, target)
+            # What ends a stream completes what it was given. No signal can: those come to the main thread alone.
+            with ThreadPoolExecutor(1) as apart:
+                apart.submit(self._write, self._name(path), data).result()
 
         patiently(self.url, send, path.name)
         # What is here carries the server's time: so it is known to be what is there.
         _date(content, self._info(path))
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Write an object: of anybody who looks, each finds the old one or this one."""
+        if self._files.type_name != "local":
+            with self._files.open_output_stream(name) as stream:
+                stream.write(data)
+            return
+        folder, _, _ = name.rpartition("/")
+        temporary = f"{folder}/.{secrets.token_hex(8)}.tmp"
+        self._files.create_dir(folder, recursive=True)
+        try:
+            with self._files.open_output_stream(temporary) as stream:
+                stream.write(data)
+            self._files.move(temporary, name)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._files.delete_file(temporary)
+            raise
 
     def delete(self, path: Path) -> None:
         """Remove the object that stands for `path`, if there is one."""
@@ -168,11 +181,6 @@ class Mirror:
     @property
     def _files(self) -> FileSystem:
         return self._opened[0]
-
-    @cached_property
-    def _renames(self) -> bool:
-        """Whether it is a file system with folders, on which an object half written would be seen."""
-        return self._files.type_name in ("local", "hdfs")
 
     def _name(self, path: Path) -> str:
         inside = path.relative_to(self.folder).as_posix()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import signal
 import subprocess
@@ -222,3 +224,58 @@ def test_a_client_that_is_killed_while_it_sends_leaves_the_old_object(server: Se
     server.answer = lambda request: None
     assert twin.read(twin.folder / "last.pt") == b"old"
     assert [path for path in content(Path(other)) if not Path(path).name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("size", [1000, 30_000_000])
+def test_an_interrupt_while_it_sends_leaves_a_whole_object(server: Server, tmp_path: Path, size: int) -> None:
+    twin = attach(server.url(f"bucket/interrupted{size}"), tmp_path / "here")
+    path = twin.folder / "last.pt"
+    write_atomic(path, b"old")
+
+    def interrupt(request: str) -> None:
+        # At the first request, which the client waits for: a large object is sent in parts after it.
+        server.answer = lambda request: None
+        os.kill(os.getpid(), signal.SIGINT)
+
+    server.answer = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        write_atomic(path, b"n" * size)
+    assert twin.read(path) in (b"old", b"n" * size)
+    assert path.read_bytes() == b"old"
+
+
+def test_of_a_file_that_cannot_be_read_nothing_is_sent(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = attach(server.url("bucket/unread"), tmp_path / "here")
+    path = twin.folder / "last.pt"
+    write_atomic(path, b"old")
+    server.requests.clear()
+
+    class Failing(io.FileIO):
+        """A disk that gives the beginning of a file alone."""
+
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell() or size is None or size < 0:
+                raise OSError(errno.EIO, "Input/output error")
+            return super().read(1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", lambda path, *arguments, **named: Failing(path))
+        with pytest.raises((FplError, OSError)):
+            twin.put(path, path)
+    assert twin.read(path) == b"old"
+
+
+def test_a_part_that_is_not_taken_leaves_the_old_object(server: Server, tmp_path: Path) -> None:
+    twin = attach(server.url("bucket/parts"), tmp_path / "here")
+    path = twin.folder / "last.pt"
+    write_atomic(path, b"old")
+    parts = iter(range(100))
+    server.answer = lambda request: (
+        ("500 Internal Server Error", INTERNAL) if request.startswith("PUT") and next(parts) % 2 else None
+    )
+    with pytest.raises(ShortageError):
+        write_atomic(path, b"n" * 30_000_000)
+    server.answer = lambda request: None
+    assert twin.read(path) == b"old"
