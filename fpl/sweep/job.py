@@ -20,7 +20,8 @@ from fpl.files import keep
 from fpl.store.done import read_run
 from fpl.store.write import run_path, write_failure
 from fpl.sweep.execution import Execution
-from fpl.sweep.local import BusyError, LostWorkerError, Report, StoppedError, run_local
+from fpl.sweep.lease import TakenError
+from fpl.sweep.local import LostWorkerError, Report, StoppedError, run_local
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import pin
 from fpl.text import timestamp
@@ -127,7 +128,7 @@ def run_job(job: Job, on_report: Report | None = None) -> JobResult:
         _run_logged(job, on_report)
     except StoppedError:
         return JobResult(job.run_id, "stopped")
-    except BusyError as error:
+    except TakenError as error:
         return JobResult(job.run_id, "stopped", error.what)  # whoever trains it records how it ends
     except LostWorkerError:
         raise  # no failure of the run: whoever launched it decides whether it is continued
@@ -190,7 +191,7 @@ def _run_logged(job: Job, on_report: Report | None) -> None:
         with job.log.open("a", encoding="utf-8", buffering=1) as stream:
             try:
                 _run(job, on_report, stream)
-            except (StoppedError, BusyError):
+            except (StoppedError, TakenError):
                 raise
             except Exception:
                 stream.write(traceback.format_exc())

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-import filelock
 import torch
 import torch.distributed as dist
 
@@ -20,14 +19,13 @@ from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
 from fpl.data.validation import ValidationSet, validated_on
 from fpl.errors import FplError, shortage
-from fpl.files import locked
 from fpl.mirror import refresh
 from fpl.store.done import is_done, put_aside
 from fpl.store.remote import refresh_run
 from fpl.store.write import run_path
 from fpl.sweep.device import check_loss, check_memory, peak_bytes
 from fpl.sweep.event_log import event_log
-from fpl.sweep.lease import TakenError, lease
+from fpl.sweep.lease import TakenError, alone, nobody_else
 from fpl.sweep.outcome import write_outcome
 from fpl.sweep.places import Places
 from fpl.sweep.plan.costs import Costs, silent
@@ -47,10 +45,6 @@ class StoppedError(FplError):
     """Whoever launched the run told it to stop at a report; its checkpoint is kept."""
 
 
-class BusyError(FplError):
-    """Another process is training the same run."""
-
-
 class LostWorkerError(TrainingError):
     """Another worker of the run is gone; why is for that one to say."""
 
@@ -63,13 +57,19 @@ class LocalContext:
         device: Where it computes.
         folder: The run's checkpoints.
         on_report: Takes (step, metrics) on rank 0 and decides for all ranks; None always goes on.
+        check: Called on rank 0 before anything is written; raises a `TakenError` if the run is another's by now.
     """
 
     def __init__(
-        self, workers: Workers, device: torch.device, folder: CheckpointFolder, on_report: Report | None = None
+        self,
+        workers: Workers,
+        device: torch.device,
+        folder: CheckpointFolder,
+        on_report: Report | None = None,
+        check: Callable[[], None] = nobody_else,
     ) -> None:
         self.rank, self.world_size, self.device = workers.rank, workers.world_size, device
-        self.folder, self.on_report = folder, on_report
+        self.folder, self.on_report, self.check = folder, on_report, check
 
     def latest(self, check: Callable[[State], None]) -> State | None:
         """The newest checkpoint that can be trusted, read by every rank."""
@@ -77,18 +77,27 @@ class LocalContext:
         return self.folder.latest(check)
 
     def report(self, step: int, metrics: dict[str, float], state: State | None) -> Verdict:
-        """Rank 0 writes the checkpoint; nobody goes on before it is safe."""
-        if state is not None and self.rank == 0:
-            self.folder.save_step(step, state)
-        verdict = Verdict.GO
-        if self.on_report is not None and self.rank == 0:
-            verdict = self.on_report(step, metrics)
-        if self.world_size == 1:
-            return verdict
-        # Also the barrier that keeps everybody here until the checkpoint is safe.
-        decided = [verdict]
-        dist.broadcast_object_list(decided, src=0)
+        """Rank 0 writes the checkpoint; nobody goes on before it is safe.
+
+        Raises:
+            TakenError: Another machine has taken the run over; on every rank.
+        """
+        decided = [self._decide(step, metrics, state) if self.rank == 0 else Verdict.GO]
+        if self.world_size > 1:
+            # Also the barrier that keeps everybody here until the checkpoint is safe.
+            dist.broadcast_object_list(decided, src=0)
+        if isinstance(decided[0], TakenError):
+            raise decided[0]
         return decided[0]
+
+    def _decide(self, step: int, metrics: dict[str, float], state: State | None) -> Verdict | TakenError:
+        try:
+            self.check()
+        except TakenError as error:
+            return error
+        if state is not None:
+            self.folder.save_step(step, state)
+        return Verdict.GO if self.on_report is None else self.on_report(step, metrics)
 
 
 def run_local(
@@ -122,7 +131,7 @@ def run_local(
         FplError: Data, split, weights, workers or FPL_LOSS do not allow the run.
         ShortageError: Its id is not the planned one here.
         StoppedError: `on_report` told it to stop.
-        BusyError: Another process is training it.
+        TakenError: Another process is training it.
     """
     prepared = prepare(config, places, expected)
     done = run_path(places.out, prepared.run_id)
@@ -136,7 +145,7 @@ def run_local(
             raise FplError(problem, where=f"{workers.world_size} workers")
         check_memory(prepared.config, workers, where, Costs(places.out, say))
         folder = CheckpointFolder(places.checkpoints(prepared.run_id), say)
-        with _lock(folder, workers, lock_patience):
+        with _lock(folder, workers, lock_patience) as check:
             # Only now: another process may have finished it while this one waited.
             refresh_run(places.out, prepared.run_id)
             if all(workers.gather(is_done(places.out, prepared.run_id))):
@@ -149,11 +158,13 @@ def run_local(
                     say(f"warning: {warning}")
                 say(f"{prepared.run_id}: {_headline(prepared, workers, where)}")
                 with event_log(places.events / prepared.run_id, options.tensorboard and workers.rank == 0) as log:
-                    context = LocalContext(workers, where, folder, on_report)
+                    context = LocalContext(workers, where, folder, on_report, check)
                     outcome = _with_memory(
                         lambda: _train(prepared, context, options, places.weights_dir, stream or sys.stderr, log)
                     )
                 say(f"peak memory of this process: {peak_bytes(where) / 1e9:.2f} GB")
+                if workers.rank == 0:
+                    check()
                 _finish(places.out, prepared, outcome, workers, where, options)
             if workers.rank == 0:
                 folder.finish()
@@ -229,34 +240,29 @@ def _train(
 
 
 @contextlib.contextmanager
-def _lock(folder: CheckpointFolder, workers: Workers, patience: float) -> Iterator[None]:
+def _lock(folder: CheckpointFolder, workers: Workers, patience: float) -> Iterator[Callable[[], None]]:
     """Keep a second process off the same run, on all ranks. The lock ends with the process, however it ends.
 
+    Returns:
+        What raises a `TakenError` if another machine has taken the run over since; on rank 0 alone.
+
     Raises:
-        BusyError: Another process has it. This and any other reason is raised on every rank, for rank 0 goes its way
+        TakenError: Another process has it. This and any other reason is raised on every rank, for rank 0 goes its way
             then and would be waited for.
     """
+    check: Callable[[], None] = nobody_else
+    problem: FplError | OSError | None = None
     with contextlib.ExitStack() as held:
-        problem = _take_lock(held, folder, patience) if workers.rank == 0 else None
+        if workers.rank == 0:
+            place, doing = folder.folder, "is training this run"
+            try:
+                check = held.enter_context(alone(place / ".lock", place.name, doing, folder.say, patience))
+                folder.sweep()
+            except (FplError, OSError) as error:
+                problem = error
         if (problem := workers.gather(problem)[0]) is not None:
             raise problem
-        yield
-
-
-def _take_lock(held: contextlib.ExitStack, folder: CheckpointFolder, patience: float) -> FplError | OSError | None:
-    """Take it until `held` is closed; what is in the way, if anything is."""
-    try:
-        held.enter_context(locked(folder.folder / ".lock", patience))
-        held.enter_context(lease(folder.folder, folder.folder.name, folder.say))
-        folder.sweep()
-    except filelock.Timeout:
-        hint = "wait for it, or give another --out"
-        return BusyError("another process is training this run", where=str(folder.folder), hint=hint)
-    except TakenError as error:
-        return BusyError(error.what, where=error.where, hint=error.hint)
-    except (FplError, OSError) as error:
-        return error
-    return None
+        yield check
 
 
 def _headline(prepared: Prepared, workers: Workers, device: torch.device) -> str:

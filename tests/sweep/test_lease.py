@@ -129,8 +129,8 @@ def test_of_a_machine_that_died_it_lapses(machines: tuple[Mirror, Mirror], clock
     died = clock.now
     said: list[str] = []
     with lease(two.folder, "run", said.append):
-        assert b"two" in path.read_bytes()
-        assert LEASE < clock.now - died <= LEASE + module.LOOK
+        assert path.read_bytes() == (two.folder / "leases" / "run").read_bytes()
+        assert LEASE < clock.now - died <= LEASE + module.LOOK + module.SETTLE
     assert "dead is at work on it, or died" in said[0]
 
 
@@ -154,3 +154,47 @@ def test_times_are_those_of_the_server(machines: tuple[Mirror, Mirror], clock: C
     said: list[str] = []
     with lease(two.folder, "run", said.append):
         assert said == []
+
+
+def test_another_machine_of_the_same_name_and_folder_is_another(machines: tuple[Mirror, Mirror]) -> None:
+    one, _ = machines
+    with lease(one.folder, "run", print):
+        # What the other one has in its folder of this name.
+        (one.folder / "leases" / "run").unlink()
+        with pytest.raises(TakenError, match="is at work on it"), lease(one.folder, "run", print):
+            pass
+
+
+def test_who_slept_through_it_is_told_and_leaves_the_new_one_alone(
+    machines: tuple[Mirror, Mirror], clock: Clock, tmp_path: Path
+) -> None:
+    one, _ = machines
+    path = tmp_path / "there" / "leases" / "run"
+    with lease(one.folder, "run", print) as check:
+        check()
+        path.write_bytes(b"two 0123")
+        clock.sleep(3 * module.RENEWAL)
+        with pytest.raises(TakenError, match="two took it over"):
+            check()
+    assert path.read_bytes() == b"two 0123"
+
+
+def test_of_two_that_begin_in_the_same_moment_one_waits(
+    machines: tuple[Mirror, Mirror], clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = machines
+    path, sleep = tmp_path / "there" / "leases" / "run", clock.sleep
+
+    def another_writes(seconds: float) -> None:
+        assert seconds == module.SETTLE
+        path.write_bytes(b"two 0123")
+        date(path, clock.at_the_server())
+        monkeypatch.setattr(clock, "sleep", sleep)
+
+    monkeypatch.setattr(clock, "sleep", another_writes)
+    said: list[str] = []
+    began = clock.now
+    with lease(one.folder, "run", said.append) as check:
+        check()
+        assert clock.now - began > LEASE  # the other one died then
+    assert "two is at work on it, or died" in said[0]

@@ -16,7 +16,7 @@ from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.losses import kernels
 from fpl.losses.kernels import Found
-from fpl.sweep import local
+from fpl.sweep import lease, local
 from fpl.sweep.device import check_loss
 from fpl.sweep.places import Places
 from fpl.train.checkpoint import CheckpointFolder
@@ -74,7 +74,7 @@ def test_every_worker_is_told_why_a_run_cannot_begin(tmp_path: Path, monkeypatch
         try:
             with local._lock(folder, Peers(rank, 2), 0.0):
                 return "begins"
-        except local.BusyError as error:
+        except local.TakenError as error:
             return error.what
         except OSError as error:
             return str(error.strerror)
@@ -87,5 +87,5 @@ def test_every_worker_is_told_why_a_run_cannot_begin(tmp_path: Path, monkeypatch
         def no_locks(*arguments: Any) -> Any:
             raise OSError(errno.ENOLCK, "no locks available")
 
-        monkeypatch.setattr(local, "locked", no_locks)
+        monkeypatch.setattr(lease, "locked", no_locks)
         assert list(pool.map(begin, range(2))) == ["no locks available"] * 2

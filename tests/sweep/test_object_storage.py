@@ -84,6 +84,27 @@ def test_a_run_begun_on_one_machine_ends_on_another_with_the_same_bits(
     assert not [name for name in names if name.endswith((".tmp", ".lock"))]
 
 
+def test_a_run_that_another_machine_took_over_stops_with_the_reason(
+    config: RunConfig, places: Places, server: Server, tmp_path: Path
+) -> None:
+    one = on_machine(places, server.url("bucket/taken"), tmp_path / "one")
+    pinned, *_ = pin(config, places)
+    job = Job.of(pinned, one, Execution(**{**vars(OPTIONS), "local": True}), "cpu")
+    lease = one.out / "leases" / job.run_id
+    twin = mirror.mirror_of(lease)
+    assert twin is not None
+
+    def report(step: int, metrics: dict[str, float]) -> Verdict:
+        (tmp_path / "token").write_bytes(b"two 0123")
+        twin.put(tmp_path / "token", lease)
+        return Verdict.GO
+
+    stopped = run_job(job, report)
+    assert (stopped.status, stopped.reason[:17]) == ("stopped", "two took it over,")
+    assert len(list(one.checkpoints(job.run_id).glob("step_*.pt"))) == 1
+    assert twin.folders(one.out) == ["checkpoints", "leases", "logs"] and twin.read(lease) == b"two 0123"
+
+
 def test_a_job_that_another_machine_has_done_is_done_here(
     config: RunConfig, places: Places, server: Server, tmp_path: Path
 ) -> None:

@@ -11,14 +11,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import filelock
-
 import fpl
 from fpl.config.identity import canonical
 from fpl.config.search import Value
 from fpl.config.study import Study
 from fpl.errors import FplError
-from fpl.files import locked
 from fpl.mirror import refresh
 from fpl.store.collect import look_over
 from fpl.store.done import run_row
@@ -29,7 +26,7 @@ from fpl.sweep.cluster import Cluster, absolute
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import LOCK_PATIENCE, Job, JobResult
 from fpl.sweep.launch.tune_driver import run_on_ray, search_on_ray
-from fpl.sweep.lease import TakenError, lease
+from fpl.sweep.lease import alone
 from fpl.sweep.places import Places
 from fpl.sweep.plan.search_plan import StudyPlan
 from fpl.sweep.prepare import pin
@@ -40,6 +37,8 @@ from fpl.sweep.search.trials import Book
 from fpl.sweep.session import ray_session
 
 Say = Callable[[str], None]
+# Raises an error if another machine has the study by now.
+Check = Callable[[], None]
 
 
 def run_search(
@@ -74,8 +73,8 @@ def run_search(
         say(f"Ray: {cluster.describe()}")
         cluster.check(execution, places, say)
         for plan in plans:
-            with _alone(plan.study, places.out, say):
-                driver = StudyDriver(plan, places, execution, cluster, retry_failed, say)
+            with _alone(plan.study, places.out, say) as check:
+                driver = StudyDriver(plan, places, execution, cluster, retry_failed, say, check)
                 driver.carry_out()
             books.append(driver.book)
             if driver.book.streak.halt is not None:
@@ -84,29 +83,15 @@ def run_search(
 
 
 @contextlib.contextmanager
-def _alone(study: Study, out: Path, say: Say) -> Iterator[None]:
+def _alone(study: Study, out: Path, say: Say) -> Iterator[Check]:
     """Keep a second process off the same study: both would number their trials alike."""
-    path = out / STUDIES / f".{study.identity}.lock"
-    held = contextlib.ExitStack()
-    try:
-        try:
-            held.enter_context(locked(path))
-        except filelock.Timeout:
-            say(f"another process has {study.identity}, or has not quite died yet: waiting {LOCK_PATIENCE:.0f} s")
-            held.enter_context(locked(path, LOCK_PATIENCE))
-        held.enter_context(lease(out, study.identity, say))
-    except (filelock.Timeout, TakenError):
-        held.close()
-        raise FplError(
-            "another process carries this search out",
-            where=f"{study.identity} in {out}",
-            hint="wait for it, or give another --out; several machines at once are what a Ray cluster is for",
-        ) from None
-    with held:
+    lock = out / STUDIES / f".{study.identity}.lock"
+    doing = "carries this search out: several machines at once are what a Ray cluster is for"
+    with alone(lock, study.identity, doing, say, LOCK_PATIENCE) as check:
         # Only now: another machine may have gone on with it.
         for table in (STUDIES, TRIALS):
             refresh(out / table)
-        yield
+        yield check
 
 
 class StudyDriver:
@@ -120,9 +105,10 @@ class StudyDriver:
         cluster: Cluster,
         retry_failed: bool,
         say: Say,
+        check: Check,
     ) -> None:
         self.plan, self.study, self.places, self.execution = plan, plan.study, places, execution
-        self.cluster, self.say = cluster, say
+        self.cluster, self.say, self.check = cluster, say, check
         before = read_study(places.out, self.study.identity)
         self.book = Book(
             self.study,
@@ -134,6 +120,7 @@ class StudyDriver:
             wall_before=float(before["wall_seconds"]) / 3600 if before else 0.0,
             retry_failed=retry_failed,
             at_once=min(room := cluster.concurrency(execution), execution.concurrency or room),
+            check=check,
         )
         over = sum(row.state in ("complete", "pruned", "failed") for row in self.book.rows)
         counted = plan.budget.kind == "trials" and plan.to_begin is not None
@@ -208,6 +195,7 @@ class StudyDriver:
             step=self.study.base.train.steps * len(jobs),
         )
         self.book.rows.append(row)
+        self.check()
         write_trial(self.places.out, row)
         self.say(f"final: mIoU {row.score:.2f} on val, with a setting chosen on held-out labeled images")
 
@@ -239,6 +227,7 @@ class StudyDriver:
 
     def _save(self) -> None:
         study, head = self.study, self.study.head
+        self.check()
         write_study(
             self.places.out,
             {

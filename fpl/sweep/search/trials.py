@@ -18,6 +18,7 @@ from fpl.config.study import Point, Study
 from fpl.errors import FplError
 from fpl.store.trials import TrialRow, read_trials, validations, write_trial
 from fpl.sweep.job import Job, JobResult
+from fpl.sweep.lease import nobody_else
 from fpl.sweep.search.budget import Budget, Spent
 from fpl.sweep.search.halt import Streak
 from fpl.sweep.search.sampling import ATTEMPTS, BLIND_ATTEMPTS, Proposals
@@ -56,6 +57,7 @@ class Book:
         wall_before: Hours that earlier calls took.
         retry_failed: Whether trials that failed in an earlier call are tried again.
         at_once: Trials that may be at work at once.
+        check: Called before a trial is written; raises an error if another process has the study by now.
     """
 
     def __init__(
@@ -70,8 +72,9 @@ class Book:
         wall_before: float = 0.0,
         retry_failed: bool = False,
         at_once: int = 1,
+        check: Callable[[], None] = nobody_else,
     ) -> None:
-        self.study, self.out, self.budget, self.make_jobs = study, out, budget, make_jobs
+        self.study, self.out, self.budget, self.make_jobs, self.check = study, out, budget, make_jobs, check
         self.devices, self.expected_hours, self.wall_before = devices, trial_hours, wall_before
         self.rows = read_trials(out, study.identity)
         for row in self.rows:
@@ -157,7 +160,7 @@ class Book:
                 raise StopIteration
             return None  # what ends may make room, or teach the sampler something new
         self.running[proposal.row.number] = _Running(proposal.row)
-        write_trial(self.out, proposal.row)
+        self._write(proposal.row)
         return proposal
 
     def _may_begin(self) -> bool:
@@ -229,12 +232,12 @@ class Book:
         self._tick(entry)
         miou = metrics.get("miou")
         if miou is None:
-            write_trial(self.out, entry.row)
+            self._write(entry.row)
             return None
         row = entry.row
         done = row.run_scores[: row.run_ids.index(run_id)]
         row.report(len(done) * self.study.base.train.steps + step, statistics.fmean([*done, miou]))
-        write_trial(self.out, row)
+        self._write(row)
         return row.step, row.values[-1]
 
     def run_ended(self, result: JobResult) -> None:
@@ -250,7 +253,7 @@ class Book:
                 self.streak.failed(row.reason)
             elif entry is not None and result.status == "done" and result.metrics is not None:
                 self._score(row, result.run_id, result.metrics)
-            write_trial(self.out, row)
+            self._write(row)
         if result.lacked:
             self.streak.lacked(f"{result.run_id}: {result.reason}")
 
@@ -279,7 +282,7 @@ class Book:
         row.state = "pruned"
         self.streak.succeeded()
         row.reason = f"stopped by {self.study.head.stop} at step {row.step} of {self.study.steps}"
-        write_trial(self.out, row)
+        self._write(row)
 
     def end(self, number: int) -> TrialRow:
         """The trial has no process any more. If it is neither complete, pruned nor failed, it will be continued."""
@@ -292,6 +295,10 @@ class Book:
 
     def _entry(self, run_id: str) -> _Running | None:
         return next((entry for entry in self.running.values() if run_id in entry.row.run_ids), None)
+
+    def _write(self, row: TrialRow) -> None:
+        self.check()
+        write_trial(self.out, row)
 
     def _tick(self, entry: _Running) -> None:
         now = time.monotonic()

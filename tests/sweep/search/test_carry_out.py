@@ -22,6 +22,7 @@ from fpl.store.as_optuna import as_optuna
 from fpl.store.trials import TrialRow, read_trials, write_trial
 from fpl.store.write import write_run
 from fpl.sweep.job import JobResult, lacking
+from fpl.sweep.lease import TakenError
 from fpl.sweep.search.budget import Budget
 from fpl.sweep.search.halt import Halt
 from fpl.sweep.search.stopping import EarlyStopping, is_hopeless
@@ -34,6 +35,12 @@ METRIC = "miou_whole_best"
 
 def book_of(study: Study, out: Path, budget: Budget = TRIALS, **more: Any) -> Book:
     return Book(study, out, budget, Jobs(study, out), **{"devices": 1.0, "trial_hours": 1.0} | more)
+
+
+def begin(book: Book) -> TrialRow:
+    proposal = book.next()
+    assert proposal is not None
+    return proposal.row
 
 
 def finish(book: Book, number: int, score: float | None) -> None:
@@ -95,6 +102,28 @@ def test_a_search_cut_off_anywhere_proposes_what_the_whole_one_does(tmp_path: Pa
         assert [row.params for row in continued.rows] == [row.params for row in whole.rows]
         assert [row.score for row in continued.rows] == [row.score for row in whole.rows]
         assert continued.rows[cut].steps == [2, 4]
+
+
+def test_a_search_that_another_machine_took_over_writes_nothing_more(tmp_path: Path) -> None:
+    study, mine = tiny_study(tmp_path), [True]
+
+    def check() -> None:
+        if not mine:
+            raise TakenError("two took it over")
+
+    lost = book_of(study, tmp_path / "out", check=check)
+    run_id = begin(lost).run_ids[0]
+    whole = go(study, tmp_path / "out", 3)
+    mine.clear()
+    for write in (
+        lambda: lost.report(run_id, 2, {"miou": 1.0}),
+        lambda: lost.run_ended(JobResult(run_id, "failed", "the loss is not finite")),
+        lambda: lost.prune(0),
+        lost.next,
+    ):
+        with pytest.raises(TakenError):
+            write()
+    assert read_trials(tmp_path / "out", study.identity) == whole.rows
 
 
 def test_tpe_finds_the_peak_that_random_trials_miss(tmp_path: Path) -> None:
