@@ -11,15 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fpl import copies
 from fpl.errors import FplError, ShortageError
 from fpl.storage import HINT, open_storage, patiently, place_of
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 SCRATCH_VARIABLE = "FPL_SCRATCH"
 # Small objects are many: what takes time is to ask for each.
 AT_ONCE = 16
-# Seconds after which nobody is still writing a temporary file.
-LONG_AGO = 86400.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,8 @@ class Mirror:
 
         patiently(self.url, send, path.name)
         # What is here carries the server's time: so it is known to be what is there.
-        _date(content, self._info(path))
+        if (info := self._info(path)).is_file:
+            copies.date(content, info)
 
     def _write(self, name: str, data: bytes) -> None:
         """Write an object: of anybody who looks, each finds the old one or this one."""
@@ -91,13 +89,12 @@ class Mirror:
 
     def fetch(self, path: Path) -> bool:
         """Bring one file here unless it is here as it is there; whether there is one. If not, none is left here."""
+        before = copies.changed(path)
         info = self._info(path)
-        if not info.is_file:
-            path.unlink(missing_ok=True)
-            return False
-        if not _same(path, info):
-            self._bring(path, info)
-        return True
+        if info.is_file and (copies.is_same(path, info) or self._bring(path, info, before)):
+            return True
+        copies.remove_unless_changed(path, before)
+        return False
 
     def pull(
         self,
@@ -115,20 +112,22 @@ class Mirror:
         Returns:
             Those of them that were not brought, and are not here.
         """
+        # First: what a process of this machine writes from here on is newer than the listing.
+        here = {path: copies.changed(path) for path in copies.visible_files(folder)}
         there = {path: info for path, info in self._listed(folder).items() if info.is_file}
-        wanted = [(path, info) for path, info in there.items() if not _same(path, info)]
+        wanted = [(path, info) for path, info in there.items() if not copies.is_same(path, info)]
         known = spared or {}
-        left = {path.name: known[path.name] for path, info in wanted if known.get(path.name) == _version(info)}
+        left = {path.name: known[path.name] for path, info in wanted if known.get(path.name) == copies.version(info)}
         wanted = [each for each in wanted if each[0].name not in left]
         if len(wanted) > 10 * AT_ONCE:
             say(f"fetching {len(wanted)} files of {self.url}/{folder.relative_to(self.folder)} into {folder}")
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for _ in pool.map(lambda each: self._bring(*each), wanted):
-                pass
-        for path in _visible_files(folder):
-            if path not in there or path.name in left:
-                path.unlink(missing_ok=True)
-        _remove_left_overs(folder)
+            brought = [*pool.map(lambda each: self._bring(*each, here.get(each[0])), wanted)]
+        gone = {path for (path, _), found in zip(wanted, brought, strict=True) if not found}
+        for path, before in here.items():
+            if path not in there or path in gone or path.name in left:
+                copies.remove_unless_changed(path, before)
+        copies.remove_left_overs(folder)
         return left
 
     def folders(self, folder: Path) -> list[str]:
@@ -198,21 +197,33 @@ class Mirror:
         found: list[FileInfo] = patiently(self.url, lambda: self._files.get_file_info(selector), folder.name)
         return {folder / info.base_name: info for info in found if not info.base_name.startswith(".")}
 
-    def _bring(self, path: Path, info: FileInfo) -> None:
-        """Write a file here that is there."""
+    def _bring(self, path: Path, info: FileInfo, before: int | None) -> bool:
+        """Write a file here that is there, unless one has been written here since `before`; whether it is still there.
+
+        Raises:
+            ShortageError: The server does not give it.
+        """
         temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
 
-        def bring() -> None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self._files.open_input_stream(info.path) as stream, temporary.open("wb") as file:
-                shutil.copyfileobj(stream, file, 2**22)
+        def bring() -> bool:
+            try:
+                with self._files.open_input_stream(info.path) as stream:
+                    copies.save(stream, temporary, path)
+            except FileNotFoundError:
+                return False
+            return True
 
         try:
-            patiently(self.url, bring, path.name)
-            _date(temporary, info)
-            temporary.replace(path)
+            if not patiently(self.url, bring, path.name):
+                return False
+            copies.date(temporary, info)
+            # Else a process of this machine has written it meanwhile: no less new.
+            if copies.changed(path) == before:
+                temporary.replace(path)
+            return True
         finally:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 _MIRRORS: dict[Path, Mirror] = {}
@@ -272,37 +283,3 @@ def scratch_folder() -> Path:
         return Path(chosen).absolute()
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "fpl" / "stores"
-
-
-def _visible_files(folder: Path) -> Iterable[Path]:
-    if not folder.is_dir():
-        return []
-    return [path for path in folder.iterdir() if not path.name.startswith(".") and not path.is_dir()]
-
-
-def _remove_left_overs(folder: Path) -> None:
-    """Remove the temporary files of processes that were killed while they fetched or wrote."""
-    for path in folder.glob(".*.tmp"):
-        with contextlib.suppress(FileNotFoundError):
-            # Not by the time of its content, which may be that of an object there.
-            if time.time() - path.stat().st_ctime > LONG_AGO:
-                path.unlink()
-
-
-def _same(path: Path, info: FileInfo) -> bool:
-    """Whether a file here is what is there. Servers tell time in whole seconds at one request, not at another."""
-    try:
-        here = path.stat()
-    except FileNotFoundError:
-        return False
-    return (here.st_size, here.st_mtime_ns // 10**9 * 10**9) == _version(info)
-
-
-def _version(info: FileInfo) -> tuple[int, int]:
-    """Size and time of a file that is there; the same as of it here, by whatever request they are known."""
-    return info.size, info.mtime_ns // 10**9 * 10**9
-
-
-def _date(path: Path, info: FileInfo) -> None:
-    _, time = _version(info)
-    os.utime(path, ns=(time, time))

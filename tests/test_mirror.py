@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fpl import files, mirror, storage
+from fpl import copies, files, mirror, storage
 from fpl.errors import FplError, ShortageError
 from fpl.files import keep, move, remove, write_atomic
 from fpl.mirror import Mirror, attach, folder_names, mirror_of, name_of, refresh
@@ -128,7 +129,7 @@ def test_what_killed_fetches_left_is_removed_when_nobody_can_be_at_it(
     os.utime(left_over, (0, 0))  # as of an old object: it is fetched just now
     refresh(left_over.parent)
     assert left_over.exists()
-    monkeypatch.setattr(mirror, "LONG_AGO", -60.0)
+    monkeypatch.setattr(copies, "LONG_AGO", -60.0)
     refresh(left_over.parent)
     assert not left_over.exists()
 
@@ -279,3 +280,67 @@ def test_a_part_that_is_not_taken_leaves_the_old_object(server: Server, tmp_path
         write_atomic(path, b"n" * 30_000_000)
     server.answer = lambda request: None
     assert twin.read(path) == b"old"
+
+
+def listed_then(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object], *unseen: str) -> None:
+    """Let something happen when a listing is on its way, which does not have some names."""
+    real = Mirror._listed
+
+    def listed(self: Mirror, folder: Path) -> dict[Path, Any]:
+        found = {path: info for path, info in real(self, folder).items() if path.name not in unseen}
+        change()
+        return found
+
+    monkeypatch.setattr(Mirror, "_listed", listed)
+
+
+def test_what_is_written_here_after_the_listing_stays(twin: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = twin.folder / "runs"
+    for name in ("gone", "again"):
+        write_atomic(runs / name, b"old")
+    twin.delete(runs / "gone")
+
+    def write() -> None:
+        for name in ("new", "again"):
+            write_atomic(runs / name, b"new")
+
+    listed_then(monkeypatch, write, "again")
+    refresh(runs)
+    assert content(runs) == {"new": b"new", "again": b"new"}
+
+
+def test_what_is_written_here_while_it_is_brought_stays(
+    twin: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = twin.folder / "runs" / "a", copies.save
+    (tmp_path / "there" / "runs").mkdir(parents=True)
+    for bring in (lambda: refresh(path.parent), lambda: twin.fetch(path)):
+        (tmp_path / "there" / "runs" / "a").write_bytes(b"of another machine")
+
+        def save(*arguments: Any) -> None:
+            real(*arguments)
+            write_atomic(path, b"new")
+
+        monkeypatch.setattr(copies, "save", save)
+        bring()
+        monkeypatch.undo()
+        assert content(path.parent) == {"a": b"new"}
+
+
+def test_what_goes_between_two_requests_is_gone(twin: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = twin.folder / "failures"
+    for name in "ab":
+        write_atomic(failures / name, b"1")
+    there = tmp_path / "there" / "failures" / "a"
+    there.write_bytes(b"longer")
+    with monkeypatch.context() as patched:
+        listed_then(patched, there.unlink)
+        refresh(failures)
+    assert content(failures) == {"b": b"1"}
+    # Between writing and asking for its time.
+    real = Mirror._info
+    with monkeypatch.context() as patched:
+        patched.setattr(Mirror, "_info", lambda self, path: (there.unlink(), real(self, path))[1])
+        write_atomic(failures / "a", b"2")
+    assert (failures / "a").read_bytes() == b"2" and not twin.fetch(failures / "a")
+    assert content(failures) == {"b": b"1"}

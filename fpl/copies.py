@@ -1,0 +1,75 @@
+"""Files of this machine that stand for objects on object storage (`fpl.mirror`): written, compared and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyarrow import NativeFile
+    from pyarrow.fs import FileInfo
+
+# Seconds after which nobody is still writing a temporary file.
+LONG_AGO = 86400.0
+
+
+def save(stream: NativeFile, temporary: Path, path: Path) -> None:
+    """Write what a server sends into a temporary file beside `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with temporary.open("wb") as file:
+        shutil.copyfileobj(stream, file, 2**22)
+
+
+def visible_files(folder: Path) -> Iterable[Path]:
+    """Files in a folder (not in those in it) that are not hidden; none where there is no such folder."""
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if not path.name.startswith(".") and not path.is_dir()]
+
+
+def remove_left_overs(folder: Path) -> None:
+    """Remove the temporary files of processes that were killed while they fetched or wrote."""
+    for path in folder.glob(".*.tmp"):
+        with contextlib.suppress(FileNotFoundError):
+            # Not by the time of its content, which may be that of an object there.
+            if time.time() - path.stat().st_ctime > LONG_AGO:
+                path.unlink()
+
+
+def changed(path: Path) -> int | None:
+    """When a file was written or dated last; None if there is none."""
+    try:
+        return path.stat().st_ctime_ns
+    except FileNotFoundError:
+        return None
+
+
+def remove_unless_changed(path: Path, before: int | None) -> None:
+    """Remove a file, but not one that was written since `changed` said `before`."""
+    if before is not None and changed(path) == before:
+        path.unlink(missing_ok=True)
+
+
+def is_same(path: Path, info: FileInfo) -> bool:
+    """Whether a file here is what is there. Servers tell time in whole seconds at one request, not at another."""
+    try:
+        here = path.stat()
+    except FileNotFoundError:
+        return False
+    return (here.st_size, here.st_mtime_ns // 10**9 * 10**9) == version(info)
+
+
+def version(info: FileInfo) -> tuple[int, int]:
+    """Size and time of a file that is there; the same as of it here, by whatever request they are known."""
+    return info.size, info.mtime_ns // 10**9 * 10**9
+
+
+def date(path: Path, info: FileInfo) -> None:
+    """Give a file here the time of what is there."""
+    _, time_there = version(info)
+    os.utime(path, ns=(time_there, time_there))
