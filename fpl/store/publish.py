@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,15 +14,20 @@ import pyarrow.parquet as pq
 from fpl.errors import FplError
 from fpl.files import remove, write_atomic
 from fpl.store.collect import read_parts, read_table
+from fpl.store.lease import alone
 from fpl.store.parts import SUFFIX
 from fpl.store.read import Results
 from fpl.store.remote import open_store
 from fpl.store.schema import CIRCUMSTANCES, FAILURES, NOISE, OF_ONE_RUN, RUNS, STUDIES, TRIALS
 from fpl.store.usable import ALL
+from fpl.text import say
 
 # One file per table instead of one per run.
 NAME = f"{ALL}{SUFFIX}"
 Tables = Mapping[str, pa.Table]
+Check = Callable[[], None]
+# Seconds for which another process that publishes at the same place is waited for.
+PATIENCE = 300.0
 
 
 @dataclass(frozen=True)
@@ -60,9 +66,13 @@ def publish_runs(source: Path, target: Path, taken: Collection[str], *, whole: b
 
     Raises:
         FplError: `source` and `target` are the same folder, or what `target` holds cannot be used and would be lost.
+        TakenError: Another process publishes there, for minutes.
     """
-    check_apart(source, target)
-    open_store(target)
+    with _alone(source, target) as check:
+        return _publish_runs(source, target, taken, whole, check)
+
+
+def _publish_runs(source: Path, target: Path, taken: Collection[str], whole: bool, check: Check) -> Published:
     theirs = {table: read_table(target, table) for table in OF_ONE_RUN}
     # A failure whose run has finished since may still be there: a kill came between the two writes.
     failed = set(Results(source).failures["run_id"])
@@ -73,6 +83,7 @@ def publish_runs(source: Path, target: Path, taken: Collection[str], *, whole: b
     ours[FAILURES] = _rows(ours[FAILURES], "run_id", failed)
     held = {recipe: run for run, recipe in Results(source).runs[["run_id", "recipe"]].values if run in taken}
     old = {run for run, recipe in Results(target).runs[["run_id", "recipe"]].values if held.get(recipe, run) != run}
+    check()
     done = _merge(target, ours, theirs, "run_id", old, whole)
     # The repetitions of a run have its id, and may be published without it.
     noise = {NOISE: _rows(read_parts(source, NOISE)[0], "run_id", set(taken))}
@@ -93,15 +104,25 @@ def publish_searches(source: Path, target: Path, studies: Collection[str] | None
 
     Raises:
         FplError: `source` and `target` are the same folder.
+        TakenError: Another process publishes there, for minutes.
     """
+    with _alone(source, target) as check:
+        ours = {table: read_parts(source, table)[0] for table in (TRIALS, STUDIES)}
+        held = set(ours[STUDIES]["study"].to_pylist())
+        taken = held if studies is None else held & set(studies)
+        ours = {table: _rows(rows, "study", taken) for table, rows in ours.items()}
+        theirs = {table: read_table(target, table) for table in ours}
+        check()
+        return _merge(target, ours, theirs, "study", set(), False)
+
+
+@contextlib.contextmanager
+def _alone(source: Path, target: Path) -> Iterator[Check]:
+    """Keep others from publishing there from what is read to what is written: they would lose each other's rows."""
     check_apart(source, target)
-    open_store(target)
-    ours = {table: read_parts(source, table)[0] for table in (TRIALS, STUDIES)}
-    held = set(ours[STUDIES]["study"].to_pylist())
-    taken = held if studies is None else held & set(studies)
-    ours = {table: _rows(rows, "study", taken) for table, rows in ours.items()}
-    theirs = {table: read_table(target, table) for table in ours}
-    return _merge(target, ours, theirs, "study", set(), False)
+    with alone(target / ".lock", "published", "publishes there", say, PATIENCE) as check:
+        open_store(target)
+        yield check
 
 
 def _merge(target: Path, ours: Tables, theirs: Tables, key: str, old: set[str], whole: bool) -> Published:

@@ -18,9 +18,9 @@ from fpl.config.schema import RunConfig
 from fpl.errors import FplError, ShortageError, shortage
 from fpl.files import keep
 from fpl.store.done import read_run
+from fpl.store.lease import TakenError
 from fpl.store.write import run_path, write_failure
 from fpl.sweep.execution import Execution
-from fpl.sweep.lease import TakenError
 from fpl.sweep.local import LostWorkerError, Report, StoppedError, run_local
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import pin

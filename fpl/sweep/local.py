@@ -21,11 +21,11 @@ from fpl.data.validation import ValidationSet, validated_on
 from fpl.errors import FplError, shortage
 from fpl.mirror import refresh
 from fpl.store.done import is_done, put_aside
+from fpl.store.lease import TakenError, alone, nobody_else
 from fpl.store.remote import refresh_run
 from fpl.store.write import run_path
 from fpl.sweep.device import check_loss, check_memory, peak_bytes
 from fpl.sweep.event_log import event_log
-from fpl.sweep.lease import TakenError, alone, nobody_else
 from fpl.sweep.outcome import write_outcome
 from fpl.sweep.places import Places
 from fpl.sweep.plan.costs import Costs, silent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -12,10 +13,12 @@ import pytest
 from rich.table import Table
 
 import fpl
+from fpl import mirror
 from fpl.config.identity import ARITHMETIC, recipe_digest
 from fpl.config.layers import flatten
 from fpl.errors import FplError
 from fpl.report.results import print_results
+from fpl.store import lease, publish
 from fpl.store.columns import SCHEMAS
 from fpl.store.done import read_run
 from fpl.store.parts import read_part
@@ -163,6 +166,36 @@ def test_a_new_result_is_published_beside_a_failure_that_a_kill_left(tmp_path: P
         publish_runs(source, target, {"a"}, whole=whole)
         published = fpl.load_results(target)
         assert list(published.runs["miou_whole_last"]) == [20.0] and not (target / "failures" / "all.parquet").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_two_that_publish_at_one_place_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for seed, name in enumerate("ab"):
+        add(source, name, seed=seed)
+    if there:
+        mirror.attach(f"file://{tmp_path}/there", target)
+        monkeypatch.setattr(lease, "SETTLE", 0.0)
+    monkeypatch.setattr(publish, "PATIENCE", 0.0)
+    real = publish._merge
+
+    def another_begins(*arguments: Any) -> publish.Published:
+        monkeypatch.setattr(publish, "_merge", real)
+        assert (tmp_path / "there" / "leases" / "published").exists() == there
+        with pytest.raises(lease.TakenError, match="another process publishes there"):
+            publish_runs(source, target, {"b"})
+        return real(*arguments)
+
+    monkeypatch.setattr(publish, "_merge", another_begins)
+    try:
+        for name in "ab":
+            publish_runs(source, target, {name})
+    finally:
+        mirror._MIRRORS.clear()
+    assert list(fpl.load_results(target).runs["run_id"]) == ["a", "b"]
+    assert not list(tmp_path.glob("there/leases/*"))
 
 
 def test_runs_without_a_score_are_not_called_equal(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.losses import kernels
 from fpl.losses.kernels import Found
-from fpl.sweep import lease, local
+from fpl.store import lease
+from fpl.sweep import local
 from fpl.sweep.device import check_loss
 from fpl.sweep.places import Places
 from fpl.train.checkpoint import CheckpointFolder

@@ -19,6 +19,7 @@ from fpl.errors import FplError
 from fpl.mirror import refresh
 from fpl.store.collect import look_over
 from fpl.store.done import run_row
+from fpl.store.lease import alone
 from fpl.store.schema import STUDIES, TRIALS
 from fpl.store.trials import TrialRow, read_study, write_study, write_trial
 from fpl.store.write import run_path
@@ -26,7 +27,6 @@ from fpl.sweep.cluster import Cluster, absolute
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import LOCK_PATIENCE, Job, JobResult
 from fpl.sweep.launch.tune_driver import run_on_ray, search_on_ray
-from fpl.sweep.lease import alone
 from fpl.sweep.places import Places
 from fpl.sweep.plan.search_plan import StudyPlan
 from fpl.sweep.prepare import pin

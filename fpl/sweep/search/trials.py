@@ -16,9 +16,9 @@ from pathlib import Path
 from fpl.config.search import Value
 from fpl.config.study import Point, Study
 from fpl.errors import FplError
+from fpl.store.lease import nobody_else
 from fpl.store.trials import TrialRow, read_trials, validations, write_trial
 from fpl.sweep.job import Job, JobResult
-from fpl.sweep.lease import nobody_else
 from fpl.sweep.search.budget import Budget, Spent
 from fpl.sweep.search.halt import Streak
 from fpl.sweep.search.sampling import ATTEMPTS, BLIND_ATTEMPTS, Proposals

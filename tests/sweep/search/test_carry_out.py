@@ -19,10 +19,10 @@ from fpl.config.search import Value
 from fpl.config.study import Study, load_studies
 from fpl.errors import FplError
 from fpl.store.as_optuna import as_optuna
+from fpl.store.lease import TakenError
 from fpl.store.trials import TrialRow, read_trials, write_trial
 from fpl.store.write import write_run
 from fpl.sweep.job import JobResult, lacking
-from fpl.sweep.lease import TakenError
 from fpl.sweep.search.budget import Budget
 from fpl.sweep.search.halt import Halt
 from fpl.sweep.search.stopping import EarlyStopping, is_hopeless

@@ -14,8 +14,8 @@ import pytest
 from fpl import mirror
 from fpl.files import write_atomic
 from fpl.mirror import Mirror, attach
-from fpl.sweep import lease as module
-from fpl.sweep.lease import LEASE, TakenError, lease
+from fpl.store import lease as module
+from fpl.store.lease import LEASE, TakenError, lease
 
 
 class Clock:
