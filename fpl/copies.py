@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from fpl.errors import file_error
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
@@ -18,11 +19,27 @@ if TYPE_CHECKING:
 LONG_AGO = 86400.0
 
 
+@contextlib.contextmanager
+def on_disk(path: Path) -> Iterator[None]:
+    """Tell errors of the disk as those of a file: they are none of the server, which asking again could mend."""
+    try:
+        yield
+    except OSError as error:
+        raise file_error(error, path) from error
+
+
 def save(stream: NativeFile, temporary: Path, path: Path) -> None:
-    """Write what a server sends into a temporary file beside `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with temporary.open("wb") as file:
-        shutil.copyfileobj(stream, file, 2**22)
+    """Write what a server sends into a temporary file beside `path`, which errors of the disk name."""
+    with on_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = temporary.open("wb")
+    try:
+        while block := stream.read(2**22):
+            with on_disk(path):
+                file.write(block)
+    finally:
+        with on_disk(path):
+            file.close()
 
 
 def visible_files(folder: Path) -> Iterable[Path]:

@@ -47,8 +47,10 @@ class Mirror:
 
         Raises:
             ShortageError: The server does not take them.
+            FplError: The file cannot be read.
         """
-        data = content.read_bytes()  # all of it, before anything is asked for: it cannot fail half-way
+        with copies.on_disk(path):
+            data = content.read_bytes()  # all of it, before anything is asked for: it cannot fail half-way
 
         def send() -> None:
             # What ends a stream completes what it was given. No signal can: those come to the main thread alone.
@@ -58,7 +60,8 @@ class Mirror:
         patiently(self.url, send, path.name)
         # What is here carries the server's time: so it is known to be what is there.
         if (info := self._info(path)).is_file:
-            copies.date(content, info)
+            with copies.on_disk(path):
+                copies.date(content, info)
 
     def _write(self, name: str, data: bytes) -> None:
         """Write an object: of anybody who looks, each finds the old one or this one."""
@@ -202,6 +205,7 @@ class Mirror:
 
         Raises:
             ShortageError: The server does not give it.
+            FplError: It cannot be written.
         """
         temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
 
@@ -216,10 +220,11 @@ class Mirror:
         try:
             if not patiently(self.url, bring, path.name):
                 return False
-            copies.date(temporary, info)
-            # Else a process of this machine has written it meanwhile: no less new.
-            if copies.changed(path) == before:
-                temporary.replace(path)
+            with copies.on_disk(path):
+                copies.date(temporary, info)
+                # Else a process of this machine has written it meanwhile: no less new.
+                if copies.changed(path) == before:
+                    temporary.replace(path)
             return True
         finally:
             with contextlib.suppress(OSError):

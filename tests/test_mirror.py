@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -263,7 +264,7 @@ def test_of_a_file_that_cannot_be_read_nothing_is_sent(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", lambda path, *arguments, **named: Failing(path))
-        with pytest.raises((FplError, OSError)):
+        with pytest.raises(ShortageError, match="input/output error"):
             twin.put(path, path)
     assert twin.read(path) == b"old"
 
@@ -344,3 +345,24 @@ def test_what_goes_between_two_requests_is_gone(twin: Mirror, tmp_path: Path, mo
         write_atomic(failures / "a", b"2")
     assert (failures / "a").read_bytes() == b"2" and not twin.fetch(failures / "a")
     assert content(failures) == {"b": b"1"}
+
+
+def test_errors_of_this_disk_are_told_as_such_at_once(
+    twin: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(storage, "time", SimpleNamespace(sleep=asked.append))
+    path = twin.folder / "runs" / "a"
+    write_atomic(path, b"1")
+    (tmp_path / "there" / "runs" / "a").write_bytes(b"longer")
+
+    def full(*arguments: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for act in (lambda: refresh(path.parent), lambda: twin.fetch(path), lambda: twin.put(path, path)):
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "open", full)
+            with pytest.raises(ShortageError) as caught:
+                act()
+        assert (caught.value.where, caught.value.what) == (str(path), f"no space is left in {path.parent}")
+    assert asked == [] and content(path.parent) == {"a": b"1"}
