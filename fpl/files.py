@@ -10,6 +10,8 @@ import contextlib
 import errno
 import hashlib
 import io
+import itertools
+import operator
 import os
 import secrets
 import shutil
@@ -142,9 +144,24 @@ def move(path: Path, target: Path) -> None:
         mirror.delete(path)
 
 
-def keep(path: Path) -> None:
-    """Of a file that was not written by `write_atomic`, such as a log: send what it holds where its mirror has it."""
+def keep(path: Path, name: Path | None = None) -> None:
+    """Of a file that was not written by `write_atomic`: send what it holds where its mirror has it, or has `name`."""
     if (mirror := mirror_of(path)) is not None and path.is_file():
+        mirror.put(path, name or path)
+
+
+def keep_lines(path: Path) -> None:
+    """As `keep`, of a log that is continued on other machines: it then has their lines, too, here and there."""
+    if (mirror := mirror_of(path)) is None:
+        return
+    there = io.BytesIO(mirror.read(path) or b"").readlines()
+    # Other processes of this machine may have it open: nothing that is in it moves.
+    with path.open("ab+") as log:
+        log.seek(0)
+        here = log.readlines()
+        same = sum(1 for _ in itertools.takewhile(bool, map(operator.eq, here, there)))
+        log.writelines(there[same:])
+    if here[same:]:
         mirror.put(path, path)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from fpl import copies, files, mirror, storage
 from fpl.errors import FplError, ShortageError
-from fpl.files import keep, move, remove, write_atomic
+from fpl.files import keep, keep_lines, move, remove, write_atomic
 from fpl.mirror import Mirror, attach, folder_names, mirror_of, name_of, refresh
 from fpl.storage import url_of
 from tests.s3_server import ENVIRONMENT, INTERNAL, SLOW_DOWN, Server, s3_server
@@ -104,6 +104,36 @@ def test_both_hold_the_same_after_any_change(twin: Mirror, tmp_path: Path) -> No
     remove(runs / "d")
     expected = {"runs/a": b"three", "runs/c": b"two", "runs/log": b"said"}
     assert content(tmp_path / "there") == content(twin.folder) == expected
+
+
+def test_a_log_that_machines_write_in_turn_has_the_lines_of_all(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/there"
+    logs = {name: attach(url, tmp_path / name).folder / "logs" / "a.log" for name in ("one", "two")}
+
+    def say(name: str, *lines: str) -> None:
+        with logs[name].open("a") as log:
+            log.writelines(f"{line}\n" for line in lines)
+
+    def kept() -> list[str]:
+        return (tmp_path / "there" / "logs" / "a.log").read_text().splitlines()
+
+    for log in logs.values():
+        log.parent.mkdir(parents=True)
+    keep_lines(logs["one"])
+    say("one", "begins at 0", "goes on")
+    keep_lines(logs["one"])
+    keep_lines(logs["two"])
+    with logs["two"].open("a") as open_elsewhere:
+        say("two", "begins at 7")
+        say("one", "begins at 5")  # it was killed before it sent this
+        keep_lines(logs["two"])
+        open_elsewhere.write("late\n")
+    keep_lines(logs["two"])
+    assert kept() == ["begins at 0", "goes on", "begins at 7", "late"]
+    keep_lines(logs["one"])
+    assert kept() == ["begins at 0", "goes on", "begins at 5", "begins at 7", "late"]
+    keep_lines(logs["one"])
+    assert len(kept()) == 5
 
 
 def test_pulling_brings_what_changed_and_takes_what_is_gone(twin: Mirror, tmp_path: Path) -> None:

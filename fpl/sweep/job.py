@@ -5,6 +5,7 @@ Every launcher, with Ray or without, ends in `run_job`: the same training, the s
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from fpl.config.compose import validate
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError, ShortageError, shortage
-from fpl.files import keep
+from fpl.files import keep, keep_lines
 from fpl.store.done import read_run
 from fpl.store.lease import TakenError
 from fpl.store.write import run_path, write_failure
@@ -186,7 +187,13 @@ def reason_of(error: BaseException) -> str:
 
 
 def _run_logged(job: Job, on_report: Report | None) -> None:
-    """Carry it out with its log, which has one file however often it is continued."""
+    """Carry it out with its log, which has one file however often, and on whatever machine, it is continued.
+
+    On object storage that is the first worker's; what another fails with is there under a name of its own.
+    """
+    rank = torch.distributed.get_rank() if _shared() else 0
+    if rank == 0:
+        keep_lines(job.log)
     try:
         with job.log.open("a", encoding="utf-8", buffering=1) as stream:
             try:
@@ -196,8 +203,16 @@ def _run_logged(job: Job, on_report: Report | None) -> None:
             except Exception:
                 stream.write(traceback.format_exc())
                 raise
-    finally:
-        keep(job.log)
+    except BaseException as error:
+        # What stopped it is what is told.
+        with contextlib.suppress(FplError, OSError):
+            if rank == 0:
+                keep_lines(job.log)
+            elif not isinstance(error, StoppedError | TakenError):
+                keep(job.log, job.log.with_suffix(f".rank{rank}.log"))
+        raise
+    if rank == 0:
+        keep_lines(job.log)
 
 
 def _run(job: Job, on_report: Report | None, stream: TextIO) -> None:

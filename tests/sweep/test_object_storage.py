@@ -14,7 +14,7 @@ from fpl.config.schema import RunConfig
 from fpl.files import write_atomic
 from fpl.store.columns import SCHEMAS
 from fpl.store.remote import open_store
-from fpl.sweep import noise
+from fpl.sweep import job, noise
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, run_job
 from fpl.sweep.local import StoppedError
@@ -89,8 +89,8 @@ def test_a_run_that_another_machine_took_over_stops_with_the_reason(
 ) -> None:
     one = on_machine(places, server.url("bucket/taken"), tmp_path / "one")
     pinned, *_ = pin(config, places)
-    job = Job.of(pinned, one, Execution(**{**vars(OPTIONS), "local": True}), "cpu")
-    lease = one.out / "leases" / job.run_id
+    ours = Job.of(pinned, one, Execution(**{**vars(OPTIONS), "local": True}), "cpu")
+    lease = one.out / "leases" / ours.run_id
     twin = mirror.mirror_of(lease)
     assert twin is not None
 
@@ -99,14 +99,14 @@ def test_a_run_that_another_machine_took_over_stops_with_the_reason(
         twin.put(tmp_path / "token", lease)
         return Verdict.GO
 
-    stopped = run_job(job, report)
+    stopped = run_job(ours, report)
     assert (stopped.status, stopped.reason[:17]) == ("stopped", "two took it over,")
-    assert len(list(one.checkpoints(job.run_id).glob("step_*.pt"))) == 1
+    assert len(list(one.checkpoints(ours.run_id).glob("step_*.pt"))) == 1
     assert twin.folders(one.out) == ["checkpoints", "leases", "logs"] and twin.read(lease) == b"two 0123"
 
 
 def test_a_job_that_another_machine_has_done_is_done_here(
-    config: RunConfig, places: Places, server: Server, tmp_path: Path
+    config: RunConfig, places: Places, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = server.url("bucket/twice")
     pinned, *_ = pin(config, places)
@@ -119,8 +119,18 @@ def test_a_job_that_another_machine_has_done_is_done_here(
     assert done[0].metrics == done[1].metrics
     rows = [request for request in server.requests if request.startswith("PUT /bucket/twice/runs/s")]
     assert len(rows) == 1
-    log = [path.read_text() for path in tmp_path.glob("*/logs/*.log")]
-    assert len(log) == 2 and any("is done" in text for text in log)
+    one, two = (path.read_text() for path in sorted(tmp_path.glob("*/logs/*.log")))
+    assert two.startswith(one) and "is done" in two[len(one) :]
+    (log,) = (tmp_path / "two" / "logs").iterdir()
+    twin = mirror.mirror_of(log)
+    assert twin is not None and twin.read(log) == two.encode()
+    # Another worker of the run, on a machine of its own, does not write over it.
+    monkeypatch.setattr(job, "_shared", lambda: True)
+    monkeypatch.setattr(job.torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(job, "_run", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        job._run_logged(Job.of(pinned, there, execution, "cpu"), None)
+    assert twin.read(log) == two.encode() and b"ZeroDivisionError" in (twin.read(log.with_suffix(".rank1.log")) or b"")
 
 
 def test_repetitions_go_into_stores_of_their_own_there(
