@@ -26,6 +26,9 @@ PAUSES = (1.0, 2.0, 4.0, 8.0)
 # What can be said of an S3 server behind the `?` of a URL.
 _S3_OPTIONS = ("region", "scheme", "endpoint_override")
 S3_ATTEMPTS = 4
+# What the library says of a request that the server refuses, and of one that it has no time for.
+_REFUSED = re.compile("ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE")
+_BUSY = re.compile("SLOW_DOWN|INTERNAL_FAILURE|UNAVAILABLE|THROTTLING|HTTP status 5")
 # Letters of what a library says about a failed request: keys are long, and why it failed stands behind them.
 LONGEST = 500
 
@@ -33,7 +36,7 @@ HINT = (
     "check the name, the connection and what you may do there (for S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
     "AWS_REGION, AWS_ENDPOINT_URL or ?endpoint_override=HOST:PORT&scheme=http); the same command then continues"
 )
-# URLs that have answered once.
+# URLs that have answered once, to this process or to the one that handed them to it.
 _ANSWERED: set[str] = set()
 
 
@@ -99,21 +102,26 @@ def patiently(url: str, request: Callable[[], Result], name: str) -> Result:
     Raises:
         ShortageError: Nothing helps.
     """
-    # A server that has never answered will not do so in a moment: the name is wrong, or the way there.
-    for pause in (*(PAUSES if url in _ANSWERED else ()), None):
+    for pause in (*PAUSES, None):
         try:
             answer = request()
-            _ANSWERED.add(url)
+            has_answered(url)
             return answer
         except OSError as error:
-            refused = isinstance(error, PermissionError | FileNotFoundError) or _denied(error)
-            if pause is None or refused:
+            if pause is None or _is_vain(url, error):
                 what = f"the server does not answer as it should: {first_line(error, LONGEST)}"
                 raise ShortageError(what, where=f"{url} ({name})", hint=HINT) from error
             time.sleep(pause)
     raise AssertionError
 
 
-def _denied(error: OSError) -> bool:
+def has_answered(url: str) -> None:
+    """Let this process know that there is a server, so that a connection that breaks is made again."""
+    _ANSWERED.add(url)
+
+
+def _is_vain(url: str, error: OSError) -> bool:
     """Whether asking again would be of no use."""
-    return any(word in str(error) for word in ("ACCESS_DENIED", "NO_SUCH_BUCKET", "INVALID_ACCESS_KEY", "SIGNATURE"))
+    # Who never answered, not even that he is busy, will not do so in a moment: the name is wrong, or the way there.
+    unknown = url not in _ANSWERED and not _BUSY.search(str(error))
+    return unknown or isinstance(error, PermissionError | FileNotFoundError) or bool(_REFUSED.search(str(error)))

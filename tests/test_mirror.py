@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from fpl.errors import FplError, ShortageError
 from fpl.files import keep, keep_lines, move, remove, write_atomic
 from fpl.mirror import Mirror, attach, folder_names, mirror_of, name_of, refresh
 from fpl.storage import url_of
+from fpl.sweep.places import Places
 from tests.s3_server import ENVIRONMENT, INTERNAL, SLOW_DOWN, Server, s3_server
 
 
@@ -197,6 +199,31 @@ def test_a_busy_server_is_asked_again(server: Server, tmp_path: Path, status: st
     server.failing(2, status, body, "GET")
     refresh(twin.folder)
     assert twin.read(twin.folder / "a") == b"1"
+
+
+def test_a_new_process_is_as_patient_with_a_busy_server(server: Server, tmp_path: Path) -> None:
+    twin = attach(server.url("bucket/first"), tmp_path / "here")
+    server.failing(len(storage.PAUSES), "503 Slow Down", SLOW_DOWN)
+    assert twin.read(twin.folder / "a") is None
+
+
+def test_only_who_knows_that_a_server_answers_tries_to_reach_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"s3://bucket/x?endpoint_override=127.0.0.1:{nobody.getsockname()[1]}&scheme=http"
+        asked: list[float] = []
+        monkeypatch.setattr(storage, "time", SimpleNamespace(sleep=asked.append))
+        monkeypatch.setattr(storage, "S3_ATTEMPTS", 1)
+        for name, value in ENVIRONMENT.items():
+            monkeypatch.setenv(name, value)
+        for known in (False, True):
+            if known:
+                Places(tmp_path, tmp_path, tmp_path, url=url).attach()
+            with pytest.raises(ShortageError):
+                attach(url, tmp_path).read(tmp_path / "a")
+            assert asked == [*storage.PAUSES] * known
 
 
 def test_a_server_that_takes_nothing_is_a_shortage_and_leaves_nothing_here(server: Server, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fpl.mirror import attach
+from fpl.storage import has_answered
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,13 @@ class Places:
         return replace(self, out=self.out / name, url=url)
 
     def attach(self) -> None:
-        """Let this process know that `out` is a mirror, if it is one: folders reach it as a message."""
+        """Let this process know that `out` is a mirror, if it is one: folders reach it as a message.
+
+        Whoever sent them has seen that the server answers.
+        """
         if self.url is not None:
             attach(self.url, self.out)
+            has_answered(self.url)
 
     @property
     def events(self) -> Path:
