@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Makes all of results/ but camvid_systems anew, from one commit. `make evidence` calls it; stopped, it continues.
+# Makes all of results/ anew, from one commit. `make evidence` calls it; stopped, it continues.
 #
-#   benchmarks/evidence.sh [PART...]     mini, mini_frameworks, mini_thresholds, camvid, camvid_length, camvid_frameworks,
-#                                        rehearsal, benchmarks (all, in this order)
+#   benchmarks/evidence.sh [PART...]     mini, mini_seeds, mini_frameworks, mini_thresholds, camvid, camvid_tables,
+#                                        camvid_length, camvid_frameworks, rehearsal, benchmarks (all, in this order)
 #
 # Runs and what they give are collected in runs/evidence/COMMIT; when all parts are complete they go to results/ and take
 # the place of what was there: no folder holds runs of two commits. The benchmarks that are there now were made one by one,
-# and each file names its commit. On two idle cores: mini 25 minutes, mini_frameworks 10, mini_thresholds 5, camvid five
-# hours, camvid_length two, camvid_frameworks three (CamVid must be in $DATA/camvid), rehearsal two and 22 GB of free memory
-# (LISTS: a folder of public split lists), benchmarks 80 minutes, and 120 where the CPU only emulates bf16. Benchmarks
-# and rehearsal measure time: leave the machine alone meanwhile.
+# and each file names its commit. On two idle cores: mini 25 minutes, mini_seeds and mini_frameworks 10 each, mini_thresholds 5, camvid three to
+# five hours, camvid_tables one to two behind it, camvid_length two, camvid_frameworks two to three (CamVid must be in
+# $DATA/camvid), rehearsal two and 22 GB of free memory (LISTS: a folder of public split lists), benchmarks 80 minutes, and
+# 120 where the CPU only emulates bf16. Benchmarks and rehearsal measure time: leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
@@ -47,34 +47,46 @@ mini() {
     fpl report --scale mini --results "$made/mini"
 }
 
-# In a folder of its own: beside three seeds, one in each other cell looks as if two were missing.
+# In folders of their own: beside several seeds, one in each other cell looks as if the others were missing.
+mini_seeds() {
+    some_seeds mini_seeds 5 table{1,2}.{supervised,cps,cps_half,weight_only,fpl_cps}.r50_1_{16,8,4} \
+        table{1,2}.{cps_cutmix,cps_cutmix_half,cutmix_weight_only,fpl_cps_cutmix}.r50_1_{16,8,4} \
+        table{1,2}.{ael,fpl_ael}.r50_1_{16,8,4} table2.{ael_ungated,fpl_ael_ungated}.r50_1_{16,8,4}
+}
+
 mini_frameworks() {
-    three_seeds mini_frameworks frameworks
+    some_seeds mini_frameworks 3 frameworks
 }
 
 mini_thresholds() {
-    three_seeds mini_thresholds thresholds table_a5.fpl_cps.n_1 table_a5.fpl_cps_soft.n_1
+    some_seeds mini_thresholds 3 thresholds table_a5.fpl_cps.n_1 table_a5.fpl_cps_soft.n_1
 }
 
-three_seeds() { # PART CELLS...
-    local part=$1
-    shift
-    fpl reproduce "$@" --seeds 3 --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/$part"
+some_seeds() { # PART SEEDS CELLS...
+    local part=$1 seeds=$2
+    shift 2
+    fpl reproduce "$@" --seeds "$seeds" --scale mini --data-root "$DATA" --out "$work/mini" --publish "$made/$part"
     without_page "$made/$part"
     fpl figures --scale mini --results "$made/$part"
 }
 
-# The comparison of docs/camvid.md, first with one seed; then a cell for each recipe `experiments/base/camvid_*.toml`, and
-# the other T that figures show. Ten core-hours: stopped at any time, the next call goes on, also in a worktree of the
-# commit whose results/camvid was copied to runs/evidence/COMMIT/camvid (in commits before 97e977e, as one file a run).
+# The comparison of docs/camvid.md, one seed more in each call. Stopped at any time, the next call goes on, also in a
+# worktree of the commit whose results/camvid was copied to runs/evidence/COMMIT/camvid (in commits before 97e977e, as one
+# file a run).
 camvid() {
     local main=(table1.{supervised,cps,cps_half,weight_only,fpl_cps,ael,fpl_ael}.r50_1_{16,8,4}
         table1.{cps_cutmix,cps_cutmix_half,cutmix_weight_only,fpl_cps_cutmix}.r50_1_{16,8,4})
-    on_camvid camvid --seeds 1 "${main[@]}"
-    on_camvid camvid --seeds 1 table2.{mt,cct,cutmix_seg,gct,cac,fpl_cps_cutmix}.r101_1_8 \
-        table3.{vat,advsemseg,pseudoseg,pc2seg,u2pl}.n183 table1.u2pl.r101_1_8 'table4.fpl_cps.t*'
-    on_camvid camvid --seeds 2 "${main[@]}"
-    on_camvid camvid --seeds 3 "${main[@]}"
+    for seeds in 1 2 3; do
+        on_camvid camvid --seeds $seeds "${main[@]}"
+    done
+}
+
+# All tables of the paper with one seed, and a cell of each system that they cite. In a folder of its own, as above.
+camvid_tables() {
+    on_camvid camvid_tables --seeds 1
+    on_camvid camvid_tables --seeds 1 table2.{mt,cct,cutmix_seg,gct,cac}.r101_1_8 \
+        table3.{vat,advsemseg,pseudoseg,pc2seg,u2pl}.n183 table1.{supervised.r50_1_8,u2pl.r101_1_8}
+    fpl report --scale camvid --results "$made/camvid_tables"
 }
 
 camvid_frameworks() {
@@ -82,7 +94,7 @@ camvid_frameworks() {
 }
 
 camvid_length() {
-    on_camvid camvid_length length train.steps=160 train.evaluate_every=40
+    SCALE=benchmarks/camvid_short.toml on_camvid camvid_length length
 }
 
 without_page() { # FOLDER: page and tables would be of few runs
@@ -92,7 +104,7 @@ without_page() { # FOLDER: page and tables would be of few runs
 on_camvid() { # PART ARGUMENTS...
     local part=$1
     shift
-    fpl reproduce "$@" --scale camvid --data-root "$DATA" --out "$work/camvid" --publish "$made/$part"
+    fpl reproduce "$@" --scale "${SCALE:-camvid}" --data-root "$DATA" --out "$work/camvid" --publish "$made/$part"
     without_page "$made/$part"
     # Pictures are CamVid's images, which are not ours to give away.
     rm -rf "$made/$part/examples"
@@ -126,7 +138,7 @@ benchmarks() {
     csv search benchmarks/search.py --out "$work/benchmark_search"
 }
 
-parts=${*:-mini mini_frameworks mini_thresholds camvid camvid_length camvid_frameworks rehearsal benchmarks}
+parts=${*:-mini mini_seeds mini_frameworks mini_thresholds camvid camvid_tables camvid_length camvid_frameworks rehearsal benchmarks}
 for part in $parts; do
     "$part"
 done

@@ -14,6 +14,10 @@ __version__ = "0.1.0"
 __all__ = ["FplError", "__version__", "load_model", "load_results"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     # pandas and torch take seconds to import: `fpl --help` does without them.
     if name == "load_results":

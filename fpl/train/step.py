@@ -8,6 +8,7 @@ import torch
 
 from fpl.config.sections import TrainConfig
 from fpl.data.batches import Batch
+from fpl.errors import FplError
 from fpl.methods.base import Clock, Losses, Method
 from fpl.methods.optimizers import Scheduled, owned
 from fpl.train.runtime import Gradients, autocast
@@ -41,6 +42,9 @@ def take_step(
 
     Returns:
         The losses; the graph behind them is gone.
+
+    Raises:
+        FplError: The method returns an objective that no optimizer is for.
     """
     for optimizer in optimizers.values():
         optimizer.set_rate(clock.step, clock.total)
@@ -55,6 +59,12 @@ def take_step(
         losses.terms["threshold"] = losses.supervised.new_tensor(method.pixel_loss.threshold)
     if before_backward is not None:
         before_backward(losses)
+    if unknown := losses.objectives.keys() - optimizers.keys():
+        raise FplError(
+            f"no optimizer has the objective {', '.join(sorted(unknown))}: nothing would learn from it",
+            where=f"losses() of {type(method).__name__}",
+            hint=f"there are: {', '.join(optimizers)}",
+        )
     stepped = {name: optimizer for name, optimizer in optimizers.items() if name in losses.objectives}
     for name, optimizer in stepped.items():
         losses.objectives[name].backward(inputs=owned(optimizer))  # type: ignore[no-untyped-call]

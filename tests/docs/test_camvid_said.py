@@ -83,3 +83,24 @@ def test_the_declared_nine_are_those_of_the_runs(declared: fpl.Results) -> None:
 
 def flowing(text: str) -> str:
     return " ".join(text.split())
+
+
+def test_what_all_cells_say_is_what_the_tables_print() -> None:
+    text = flowing(DOC.read_text())
+    tables = (ROOT / "results" / "camvid_tables" / "tables.md").read_text()
+    (line,) = [line for line in tables.splitlines() if line.startswith("- FPL against its baseline: ")]
+    counts, mean, _, paper = line.removeprefix("- ").split("; ")
+    assert f"{counts}; {mean.removesuffix(')')}, which knows nothing of other seeds)" in text
+    assert f"{paper.split(', ')[0]}." in text
+    runs, all_runs = (
+        set(fpl.load_results(ROOT / "results" / name).runs["run_id"]) for name in ("camvid", "camvid_tables")
+    )
+    assert (
+        f"{len(all_runs)} runs of the same commit" in text
+        and f"{len(runs & all_runs)} of them runs of the comparison" in text
+    )
+    (found,) = re.findall(
+        r"(\d+) are found to hold here, (\d+) not, (\d+) hold by their formula, and (\d+) need pictures", text
+    )
+    said = "at scale camvid {} found to hold, {} not, {} by their formula, {} not run"
+    assert said.format(*found) in flowing((ROOT / "docs" / "figures.md").read_text())

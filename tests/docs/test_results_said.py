@@ -65,7 +65,8 @@ def test_claims_are_those_of_the_committed_results() -> None:
     assert scales == ["mini", "camvid"]
     rows = re.findall(r"^\| (.+?) \| (.+?) ((?:\| [✓✗–≡] )+)\|$", text, re.MULTILINE)
     for column, scale in enumerate(scales):
-        frame = pd.read_csv(ROOT / "results" / scale / "figures" / "claims.csv")
+        folder = {"mini": "mini", "camvid": "camvid_tables"}[scale]
+        frame = pd.read_csv(ROOT / "results" / folder / "figures" / "claims.csv")
         frame = frame[frame["source"] != OURS]
         verdicts = [
             Verdict("", "", "", row.says, "", row.state, "", row.by_formula) for row in frame.itertuples(index=False)

@@ -12,6 +12,7 @@ from torch import Tensor
 from fpl.config.compose import load_config
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch
+from fpl.errors import FplError
 from fpl.methods.base import Clock, Losses, Method
 from fpl.methods.optimizers import OptimizerSpec, Scheduled, make_optimizer
 from fpl.models import SegmentationNetwork, build_network
@@ -75,6 +76,18 @@ def step(method: TwoNetworks, number: int, optimizers: dict[str, torch.optim.Opt
     clock, train = Clock(number, 10), method.config.train
     look = method.seen.append
     return take_step(method, optimizers, drawn(number), clock, train, CPU, before_backward=lambda losses: look("look"))
+
+
+def test_an_objective_without_an_optimizer_is_refused(method: TwoNetworks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with a typing error would train nothing, and look like a run."""
+    losses = method.losses
+    monkeypatch.setattr(
+        method, "losses", lambda *given: Losses({"frist": losses(*given).objectives["first"]}, torch.zeros(()))
+    )
+    before = values(method.network)
+    with pytest.raises(FplError, match=r"objective frist.*\n  -> there are: first, second"):
+        step(method, 0, method.optimizers())
+    assert all(map(torch.equal, values(method.network), before))
 
 
 def test_an_absent_objective_moves_nothing(method: TwoNetworks) -> None:
