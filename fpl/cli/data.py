@@ -27,6 +27,8 @@ DataRoot = Annotated[
 Splits = Annotated[Path, typer.Option(envvar="FPL_SPLITS", help="Folder of the split lists.", callback=folder_to_use)]
 
 DATA, SPLITS = Path("data"), Path("experiments/splits")
+# Images of a drawn set: more than any real one has.
+MOST_DRAWN = 100_000
 
 
 @contextlib.contextmanager
@@ -46,10 +48,12 @@ def draw(
     dataset: Annotated[Literal["synthetic_city", "synthetic_voc"], typer.Argument(help="Which synthetic set.")],
     data_root: DataRoot = DATA,
     train_images: Annotated[
-        int | None, typer.Option("--train", min=1, help="Training images.", show_default="320 (city), 640 (voc)")
+        int | None,
+        typer.Option("--train", min=1, max=MOST_DRAWN, help="Training images.", show_default="320 (city), 640 (voc)"),
     ] = None,
     validation_images: Annotated[
-        int | None, typer.Option("--validation", min=1, help="Validation images.", show_default="100, 150")
+        int | None,
+        typer.Option("--validation", min=1, max=MOST_DRAWN, help="Validation images.", show_default="100, 150"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed draws other scenes.")] = 0,
 ) -> None:

@@ -25,7 +25,7 @@ from fpl.cli.search import search
 from fpl.cli.show import show
 from fpl.cli.splits import splits_app
 from fpl.cli.tables import tables
-from fpl.config.defaults import DIAGNOSE_EVERY, MOST_THREADS
+from fpl.config.defaults import DIAGNOSE_EVERY, MOST_LOADER_WORKERS, MOST_THREADS
 from fpl.config.stores import LOCAL, STORES
 from fpl.data.parallel import core_count
 from fpl.errors import FplError, file_error, shortage
@@ -132,7 +132,9 @@ class TrainOptions(LoopOptions):
     """How a single run is carried out, on the command line."""
 
     threads: Threads = THREADS
-    loader_workers: Annotated[int, typer.Option(min=0, help="Processes that read images; 0: this one.")] = 0
+    loader_workers: Annotated[
+        int, typer.Option(min=0, max=MOST_LOADER_WORKERS, help="Processes that read images; 0: this one.")
+    ] = 0
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100
     log_every: Annotated[int, typer.Option(min=1, help="Steps between rows of the history.")] = 10
     diagnose_every: Annotated[

@@ -24,7 +24,7 @@ from fpl.cli.options import (
     Stop,
     folder_to_use,
 )
-from fpl.config.defaults import MOST_THREADS, Rows
+from fpl.config.defaults import MOST_LOADER_WORKERS, MOST_THREADS, Rows
 from fpl.mirror import mirror_of
 
 if TYPE_CHECKING:
@@ -155,7 +155,9 @@ class Launch:
 class RunLaunch(Launch):
     """The same where runs are carried out and not only planned."""
 
-    loader_workers: Annotated[int | None, typer.Option(min=0, help="Processes that read images.")] = None
+    loader_workers: Annotated[
+        int | None, typer.Option(min=0, max=MOST_LOADER_WORKERS, help="Processes that read images.")
+    ] = None
     checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None
     tensorboard: Annotated[
         bool | None, typer.Option("--tensorboard", help="Write TensorBoard files of all runs below OUT/tensorboard.")

@@ -8,6 +8,8 @@ from typing import Literal
 DIAGNOSE_EVERY = 50
 # CPU threads of torch: more than any machine has cores; far beyond, OpenMP ends the process without a word.
 MOST_THREADS = 1024
+# Processes that read images for one worker: each takes some 100 MB, and a machine that has none left kills others.
+MOST_LOADER_WORKERS = 256
 
 # Repetitions of one run with one seed, for the noise floor.
 REPEATS = 3

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from fpl.config.defaults import MOST_THREADS
+from fpl.config.defaults import MOST_LOADER_WORKERS, MOST_THREADS
 from fpl.config.section import Section
 from fpl.errors import FplError
 
@@ -36,7 +36,7 @@ class _Launch(Section):
     concurrency: _FromOne | None = None
     max_failures: _FromZero | None = None
     threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = None
-    loader_workers: _FromZero | None = None
+    loader_workers: Annotated[int, Field(ge=0, le=MOST_LOADER_WORKERS)] | None = None
     checkpoint_every: _FromOne | None = None
     log_every: _FromOne | None = None
     diagnose_every: _FromZero | None = None

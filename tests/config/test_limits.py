@@ -57,3 +57,19 @@ def test_a_scale_may_say_all_that_an_execution_has() -> None:
 def test_threads_on_the_command_line(command: list[str]) -> None:
     done = CliRunner().invoke(app, [*command, "--threads", "100000"])
     assert done.exit_code == 2 and "1024" in done.output
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "most"),
+    [
+        (["train", "x.toml"], "--loader-workers", "256"),
+        (["reproduce"], "--loader-workers", "256"),
+        (["data", "draw", "synthetic_city"], "--train", "100000"),
+        (["data", "draw", "synthetic_voc"], "--validation", "100000"),
+    ],
+)
+def test_what_would_take_all_memory_or_disk_is_refused(command: list[str], option: str, most: str) -> None:
+    done = CliRunner().invoke(app, [*command, option, "99999999"])
+    assert done.exit_code == 2 and most in done.output
+    with pytest.raises(FplError, match=r"x\.toml: \[launch\] loader_workers = 257 is not"):
+        Execution.of_scale({"loader_workers": 257}, "x.toml")
