@@ -244,7 +244,8 @@ def attach(url: str, folder: Path | None = None) -> Mirror:
     Raises:
         FplError: It is no such URL.
     """
-    folder = folder or scratch_folder().joinpath(*place_of(url))
+    place = place_of(url)
+    folder = folder or scratch_folder().joinpath(*place)
     mirror = _MIRRORS.get(folder)
     if mirror is None or mirror.url != url:
         mirror = _MIRRORS[folder] = Mirror(url, folder)

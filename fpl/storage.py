@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-SCHEMES = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "file")
+SCHEMES = ("s3", "gs", "gcs", "file")
+# Of pyarrow's, those under which an object is not replaced in one piece: Azure empties it when a new one is begun, and
+# HDFS removes it before another is moved there.
+TORN = ("hdfs", "viewfs", "abfs", "abfss")
 # A path that is made of a URL has lost one of its slashes.
-_URL = re.compile(rf"({'|'.join(SCHEMES)}):/+([^?]+)(\?.*)?")
+_URL = re.compile(rf"({'|'.join((*SCHEMES, *TORN))}):/+([^?]+)(\?.*)?")
 # Seconds between the tries of a request that failed, beside those of the library itself; then it is given up.
 PAUSES = (1.0, 2.0, 4.0, 8.0)
 # What can be said of an S3 server behind the `?` of a URL.
@@ -53,10 +56,13 @@ def place_of(url: str) -> list[str]:
     """Scheme, bucket and folders of a URL, as names of folders.
 
     Raises:
-        FplError: It names no folder.
+        FplError: It names no folder, or is of a scheme under which a kill could leave half an object.
     """
     found = _URL.fullmatch(url)
     assert found is not None
+    if found[1] in TORN:
+        what = f"no store can be under {found[1]}: an object is not replaced in one piece there"
+        raise FplError(what, where=url, hint="name a folder, or s3://BUCKET/PATH")
     parts = [part for part in found[2].split("/") if part]
     if not parts or any(part in (".", "..") for part in parts):
         raise FplError("names no folder", where=url, hint="write it as s3://BUCKET/PATH")

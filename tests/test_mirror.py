@@ -22,6 +22,7 @@ from fpl.errors import FplError, ShortageError
 from fpl.files import keep, keep_lines, move, remove, write_atomic
 from fpl.mirror import Mirror, attach, folder_names, mirror_of, name_of, refresh
 from fpl.storage import url_of
+from fpl.store.remote import open_store
 from fpl.sweep.places import Places
 from tests.s3_server import ENVIRONMENT, INTERNAL, SLOW_DOWN, Server, s3_server
 
@@ -246,6 +247,15 @@ def test_a_server_that_takes_nothing_is_a_shortage_and_leaves_nothing_here(serve
 def test_what_cannot_be_is_refused_at_once(server: Server, tmp_path: Path, place: str, words: str) -> None:
     with pytest.raises(FplError, match=words):
         attach(server.url(place)).check()
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "viewfs", "abfs", "abfss"])
+def test_where_an_object_could_be_left_in_half_no_store_is_opened(scheme: str, tmp_path: Path) -> None:
+    for given in (f"{scheme}://host/x", Path(f"{scheme}://host/x")):
+        with pytest.raises(FplError, match=f"no store can be under {scheme}: an object is not replaced in one piece"):
+            open_store(given)
+    with pytest.raises(FplError, match="no store can be"):
+        attach(f"{scheme}://host/x", tmp_path)
 
 
 def test_unknown_options_of_a_server_are_named() -> None:

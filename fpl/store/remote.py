@@ -21,7 +21,7 @@ def open_store(path: Path | str, say: Callable[[str], None] = say, *, whole: boo
     Files whose rows the compacted files there hold stay there: of ten thousand runs a few files are fetched.
 
     Args:
-        path: A folder, the mirror of one, or `s3://BUCKET/PATH` (s3, gs, hdfs, abfs, file), as a `Path` too.
+        path: A folder, the mirror of one, or `s3://BUCKET/PATH` (s3, gs, file), as a `Path` too.
         say: Takes a line for the user when many files are fetched.
         whole: Whether all files are fetched, as who carries out runs needs them: a run is done when its file is here.
 
