@@ -123,7 +123,7 @@ def test_a_worker_that_sees_other_data_refuses(config: RunConfig, places: Places
     other = changed(config, loss={"threshold": 0.8})
     job = Job(run_id(pinned), other.model_dump(mode="json"), places, Execution())
     result = run_job(job)
-    assert result.status == "failed" and "planned as" in result.reason
+    assert (result.status, result.lacked) == ("stopped", True) and "planned as" in result.reason
     assert not run_path(places.out, run_id(pinned)).exists()
 
 
