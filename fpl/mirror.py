@@ -125,7 +125,7 @@ class Mirror:
         if len(wanted) > 10 * AT_ONCE:
             say(f"fetching {len(wanted)} files of {self.url}/{folder.relative_to(self.folder)} into {folder}")
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            brought = [*pool.map(lambda each: self._bring(*each, here.get(each[0])), wanted)]
+            brought = [*pool.map(lambda each: self._bring(each[0], each[1], here.get(each[0])), wanted)]
         gone = {path for (path, _), found in zip(wanted, brought, strict=True) if not found}
         for path, before in here.items():
             if path not in there or path in gone or path.name in left:
