@@ -25,6 +25,7 @@ from fpl.storage import url_of
 from fpl.store.remote import open_store
 from fpl.sweep.places import Places
 from tests.s3_server import ENVIRONMENT, INTERNAL, SLOW_DOWN, Server, s3_server
+from tests.signals import interruptible
 
 
 @pytest.fixture(scope="module")
@@ -307,7 +308,7 @@ def test_an_interrupt_while_it_sends_leaves_a_whole_object(server: Server, tmp_p
         os.kill(os.getpid(), signal.SIGINT)
 
     server.answer = interrupt
-    with pytest.raises(KeyboardInterrupt):
+    with interruptible(), pytest.raises(KeyboardInterrupt):
         write_atomic(path, b"n" * size)
     assert twin.read(path) in (b"old", b"n" * size)
     assert path.read_bytes() == b"old"
