@@ -180,7 +180,9 @@ class Resolver:
 
         Empty where there is no such reason, and where cell or method were asked for: then it is an error.
         """
-        method = tree.get("method", {}).get("name")
+        section = tree.get("method", {})
+        # A section that is no table is told when the cell is made.
+        method = section.get("name") if isinstance(section, dict) else None
         if not isinstance(method, str) or method in method_names() or (self.names and chosen(cell, self.names)):
             return ""
         given = any(parse_override(text)[0] == "method.name" for text in overrides)

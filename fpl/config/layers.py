@@ -64,9 +64,13 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not separator or not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", key) or key.count(".") > DEEPEST:
         raise FplError(f"{text!r} is no override", hint="overrides look like loss.threshold=0.85 or data.crop=[64,64]")
     try:
-        return key, _parse(f"value = {value}", f"override {key}")["value"]
+        parsed = _parse(f"value = {value}", f"override {key}")
     except tomllib.TOMLDecodeError:
         return key, value.strip()
+    # A line end begins another key or table, which nobody would miss.
+    if len(parsed) > 1:
+        raise FplError(f"{text!r} holds more than one override", hint="one argument for each")
+    return key, parsed["value"]
 
 
 def merge(base: Tree, top: Mapping[str, Any]) -> None:

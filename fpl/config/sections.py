@@ -25,7 +25,7 @@ class SplitConfig(Section):
     """
 
     family: str = "every-nth"
-    fraction: Annotated[str, Field(pattern=r"^(1/[1-9]\d*|[1-9]\d*)$", coerce_numbers_to_str=True)]
+    fraction: Annotated[str, Field(pattern=r"^(1/[1-9][0-9]*|[1-9][0-9]*)$", coerce_numbers_to_str=True)]
     # Which of the splits of this fraction: an axis of its own beside the seed. 0 is the published one.
     index: Annotated[int, Field(ge=0)] = 0
     # Every so-manieth labeled image is kept from training, also as an unlabeled one, and the run is validated on these

@@ -38,9 +38,16 @@ def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
 
 def check_range(name: str, value: float, allowed: str, inside: Callable[[float], bool]) -> None:
     """Raise ValueError that names the allowed range unless ``value`` is a finite number, no bool, and ``inside`` it."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool) and _is_finite(value)
     if not number or not inside(value):
         raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return False
 
 
 def check_whole(name: str, value: int, allowed: str, inside: Callable[[int], bool]) -> None:
@@ -164,8 +171,8 @@ def check_denominator(value: Tensor | float) -> None:
     if value.ndim or value.is_complex() or value.dtype == torch.bool:
         what = f"has shape {list(value.shape)} and dtype {value.dtype}"
         raise ValueError(f"denominator {what}; allowed: a scalar, real")
-    if _readable(value) and value < 0:
-        raise ValueError(f"denominator is {value.item()}; allowed: a number >= 0")
+    if _readable(value) and not 0 <= value < math.inf and not value.isnan():
+        raise ValueError(f"denominator is {value.item()}; allowed: a finite number >= 0")
 
 
 def counted_pixels(weight_map: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ A file is only ever read as data (`weights_only=True` or safetensors): it cannot
 from __future__ import annotations
 
 import importlib
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,15 @@ def _stem_name(name: str) -> str:
 
 def _read_torch(path: Path) -> Any:
     try:
+        # torch does not look at the checksums, and trains on what a damaged disk made of the values.
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                damaged = archive.testzip()
+            if damaged is not None:
+                raise FplError(f"is damaged: {damaged} has another checksum", where=str(path), hint="copy it again")
         return torch.load(path, map_location="cpu", weights_only=True)
+    except FplError:
+        raise
     except Exception as error:  # a damaged file can raise anything: zip, pickle, end-of-file and runtime errors
         keys, classes = inside(path)
         if not classes:

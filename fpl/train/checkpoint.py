@@ -138,7 +138,7 @@ class CheckpointFolder:
 
 def number_of(path: Path) -> int:
     """The step in the name of a file; -1 for a name that is none of ours."""
-    found = re.fullmatch(r"(?:step|best)_(\d{8,})", path.stem)
+    found = re.fullmatch(r"(?:step|best)_([0-9]{8,})", path.stem)
     return int(found[1]) if found else -1
 
 

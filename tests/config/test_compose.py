@@ -92,6 +92,8 @@ def test_unknown_key_names_the_nearest_with_file_and_line(base: Path) -> None:
         ("method.cutmx=true", "did you mean method.cutmix?"),
         ("train.steps=0", "train.steps = 0 is not allowed"),
         ("data.split.fraction=half", "data.split.fraction = 'half' is not allowed"),
+        ("data.split.fraction=1/1\uff16", "data.split.fraction = '1/1\uff16' is not allowed"),
+        ("seed=1\nloss.threshold=0.1", "holds more than one override"),
         ("method.cutmix_area=[0.5,0.2]", "not ordered"),
         ("method.on_labeled=true", "on_labeled = true with cutmix = true"),
         ("data.crop=[32,64]", "data.crop = [32, 64] is below 33 x 33"),

@@ -245,3 +245,15 @@ def test_a_k_is_a_number_of_classes(value: int) -> None:
     k = torch.tensor([[1, 3, value]])
     with pytest.raises(ValueError, match=rf"k holds {value}; allowed: 1 \.\. C = 3"):
         adaptive_weight(torch.full((1, 3, 3), 1 / 3), k)
+
+
+def test_numbers_without_end_are_refused() -> None:
+    student, teacher = torch.randn(1, 5, 2, 2), torch.randn(1, 5, 2, 2)
+    for call, word in (
+        (lambda: PixelLoss("fpl")(student, teacher, size=(2**64 + 5, 2**64 + 5)), "size"),
+        (lambda: PixelLoss("fpl")(student, teacher, size=(2**70, 2)), "size"),
+        (lambda: PixelLoss("fpl")(student, teacher, denominator=torch.tensor(math.inf)), "denominator"),
+        (lambda: fuzzy_positive_loss(student, teacher, threshold=10**400), "threshold"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            call()

@@ -197,3 +197,16 @@ def test_a_dead_channel_is_no_fault(tmp_path: Path) -> None:
     state[first(state, "running_var", 1)][0] = 0.0
     torch.save(state, tmp_path / NAME)
     assert pretrained.find_pretrained(TINY, tmp_path)[0] == tmp_path / NAME
+
+
+@pytest.mark.parametrize("count", [1, 512])
+def test_values_that_a_damaged_disk_changed_are_refused(tmp_path: Path, count: int) -> None:
+    """torch reads them without a word: the file is whole but for its checksums."""
+    path = tmp_path / NAME
+    torch.save(good(), path)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + count] = bytes(byte ^ 1 for byte in content[middle : middle + count])
+    path.write_bytes(content)
+    with pytest.raises(FplError, match=r"has another checksum"):
+        read_state_dict(path)

@@ -76,7 +76,7 @@ def labeled_count(fraction: str, total: int, index: int = 0) -> int:
 
 
 def _pick_every_nth(ids: Sequence[str], fraction: str, index: int) -> tuple[Ids, Ids]:
-    match = re.fullmatch(r"1/([1-9]\d*)", fraction)
+    match = re.fullmatch(r"1/([1-9][0-9]*)", fraction)
     if match is None:
         raise FplError(f"fraction '{fraction}' is not of the form 1/n", hint="family every-nth labels one of n images")
     if not 0 <= index < int(match[1]):
@@ -167,7 +167,7 @@ def get_family(name: str, dataset: str | None = None, fraction: str | None = Non
     if name not in FAMILIES:
         raise unknown_name("split family", name, FAMILIES)
     family = FAMILIES[name]
-    if fraction is not None and not re.fullmatch(r"1/[1-9]\d{0,8}|[1-9]\d{0,8}", fraction):
+    if fraction is not None and not re.fullmatch(r"1/[1-9][0-9]{0,8}|[1-9][0-9]{0,8}", fraction):
         raise FplError(f"fraction '{fraction}'", hint="allowed: 1/n (1/8), or the number of labeled images (92)")
     if dataset is not None and family.datasets and dataset not in family.datasets:
         raise FplError(

@@ -97,5 +97,5 @@ def split_folder(splits_root: Path, dataset: str, family: str, fraction: str, in
 
 def parse_folder_name(name: str) -> tuple[str, int] | None:
     """Fraction and index that a folder of `split_folder` stands for; None for other names."""
-    match = re.fullmatch(r"(1-[1-9]\d*|[1-9]\d*)(?:\.([1-9]\d*))?", name)
+    match = re.fullmatch(r"(1-[1-9][0-9]*|[1-9][0-9]*)(?:\.([1-9][0-9]*))?", name)
     return (match[1].replace("-", "/"), int(match[2] or 0)) if match else None

@@ -115,7 +115,7 @@ def parse_memory(text: str) -> float:
     Raises:
         FplError: It is none of these, or 0.
     """
-    match = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", text)
+    match = re.fullmatch(rf"\s*([0-9]+(?:\.[0-9]+)?)\s*({'|'.join(UNITS)})\s*", text)
     if match is None or not float(match[1]):
         raise FplError(
             f"{text!r} is no amount of memory", where="--gpu-memory", hint="24GB, 32GiB, 16000MB or 16000MiB"

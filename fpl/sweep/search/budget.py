@@ -113,7 +113,7 @@ def parse_budget(text: str) -> Budget:
     Raises:
         FplError: Anything else, an amount of nothing, or a part of a trial.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]+)", text.strip())
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]+)", text.strip())
     unit = "trials" if found and found[2] == "trial" else found[2] if found else ""
     if found is None or unit not in UNITS:
         raise FplError(f"{text!r} is no budget", where="--budget", hint=ALLOWED)
