@@ -112,7 +112,7 @@ def test_a_soft_set_and_an_infinite_student_are_the_same_by_tensors_and_on_the_c
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (torch.tensor(-1.0), r"denominator is -1\.0; allowed: a number >= 0"),
+        (torch.tensor(-1.0), r"denominator is -1\.0; allowed: a finite number >= 0"),
         (torch.ones(3), r"denominator has shape \[3\] .*; allowed: a scalar, real"),
         (torch.tensor(1j), r"denominator .* torch\.complex64; allowed: a scalar, real"),
         (1e-300, r"denominator is 1e-300; allowed: 0, or 1e-30 \.\. 1e\+30"),
