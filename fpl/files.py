@@ -17,6 +17,7 @@ import secrets
 import shutil
 import stat
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -64,6 +65,18 @@ def check_regular(path: Path, where: str = "") -> None:
             where=where or str(path),
             hint="name a regular file: write what it gives to one first",
         )
+
+
+def damaged_member(path: Path) -> str | None:
+    """The first member of a zip archive, as torch saves, that is not what its checksum is of; None for none.
+
+    torch does not look at the checksums.
+
+    Raises:
+        Exception: It is no such archive, or cannot be read: zip, zlib and the system's errors.
+    """
+    with zipfile.ZipFile(path) as archive:
+        return archive.testzip()
 
 
 def check_folder(path: Path, where: str, hint: str) -> None:

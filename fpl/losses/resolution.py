@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fpl.losses.checks import check_mask, check_pair, constant, to_compute
 
-# Of a side: what kernels count with ends far above it, and no image is near.
-MOST_PIXELS = 2**20
+# In pixels: what kernels count with ends far above it, and no image is near.
+LONGEST_SIDE = 2**20
 
 
 def enlarge(logits: Tensor, size: tuple[int, int] | None) -> Tensor:
@@ -36,8 +36,8 @@ def check_size(scores: Tensor, size: tuple[int, int] | None) -> tuple[int, ...]:
         sides = (None,)
     if not all(hasattr(side, "__index__") for side in sides):
         raise TypeError(f"size is {size!r}; allowed: (H, W), two whole numbers")
-    if max(size) > MOST_PIXELS:
-        raise ValueError(f"size is {size!r}; allowed: sides up to {MOST_PIXELS}")
+    if max(size) > LONGEST_SIDE:
+        raise ValueError(f"size is {size!r}; allowed: sides up to {LONGEST_SIDE}")
     if scores.ndim != 4 or len(size) != 2 or min(*size, *scores.shape[2:]) < 1:
         raise ValueError(
             f"size is {size!r} with logits of shape {list(scores.shape)}; "

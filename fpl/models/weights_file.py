@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fpl.errors import FplError
-from fpl.files import check_regular
+from fpl.files import check_regular, damaged_member
 from fpl.models.efficientnet import INSTALL_HINT, timm_name
 from fpl.models.pickled import inside
 from fpl.text import first_line
@@ -131,11 +131,8 @@ def _stem_name(name: str) -> str:
 def _read_torch(path: Path) -> Any:
     try:
         # torch does not look at the checksums, and trains on what a damaged disk made of the values.
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                damaged = archive.testzip()
-            if damaged is not None:
-                raise FplError(f"is damaged: {damaged} has another checksum", where=str(path), hint="copy it again")
+        if zipfile.is_zipfile(path) and (damaged := damaged_member(path)) is not None:
+            raise FplError(f"is damaged: {damaged} has another checksum", where=str(path), hint="copy it again")
         return torch.load(path, map_location="cpu", weights_only=True)
     except FplError:
         raise

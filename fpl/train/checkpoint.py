@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import re
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 
 from fpl.errors import FplError, ShortageError, file_error, shortage
-from fpl.files import check_regular, move, remove, remove_left_overs, write_atomic
+from fpl.files import check_regular, damaged_member, move, remove, remove_left_overs, write_atomic
 from fpl.text import first_line
 
 KEEP = 2
@@ -165,9 +164,7 @@ def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
     """
     check_regular(path)
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
+        if (damaged := damaged_member(path)) is not None:
             raise FplError(f"checkpoint is damaged: {damaged} fails its checksum", where=str(path))
         state = torch.load(path, map_location=device, weights_only=True)
     except FplError:
