@@ -249,9 +249,12 @@ class Watcher(Protocol):
 
 
 def run_serially(jobs: list[Job], watcher: Watcher) -> dict[str, JobResult]:
-    """Carry jobs out one after the other in this process (`--local`); the results by run id."""
-    results = {}
-    for job in jobs:
+    """Carry jobs out one after the other in this process (`--local`); the results by run id.
+
+    What one of them lacked the next would lack too, after as much work: they are not begun.
+    """
+    results: dict[str, JobResult] = {}
+    for number, job in enumerate(jobs):
         watcher.started(job.run_id)
 
         def report(step: int, metrics: dict[str, float], run_id: str = job.run_id) -> Verdict:
@@ -260,4 +263,7 @@ def run_serially(jobs: list[Job], watcher: Watcher) -> dict[str, JobResult]:
 
         results[job.run_id] = run_job(job, report)
         watcher.ended(results[job.run_id])
+        if results[job.run_id].lacked:
+            reason = results[job.run_id].reason
+            return results | {left.run_id: lacking(left.run_id, reason) for left in jobs[number + 1 :]}
     return results

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import secrets
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
 from ray.tune.search import Searcher
 
 from fpl.config.schema import RunConfig
@@ -17,6 +19,7 @@ from fpl.sweep.cluster import Cluster, Node
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import JobResult, lacking, run_job
 from fpl.sweep.launch import trial as launch
+from fpl.sweep.launch import trial_events
 from fpl.sweep.launch.inline import InlineTrial
 from fpl.sweep.launch.job_list import JobList
 from fpl.sweep.launch.mailbox import Ended
@@ -45,6 +48,18 @@ class Left:
         self.events.on_trial_result(0, [], begun, {"done": True, "job": result.plain()})
         self.searcher.on_trial_complete(begun.trial_id)
         self.events.on_trial_complete(0, [], begun)
+
+    def die(self, begun: Any, error: Exception, folder: Path) -> None:
+        """Its process, as often as Tune lets it."""
+        path = folder / "error.pkl"
+        path.write_bytes(pickle.dumps(error))
+        begun.pickled_error_file = str(path)
+        for _ in range(self.events.execution.max_failures):
+            self.events.on_trial_recover(0, [begun], begun)
+        begun.status = "ERROR"
+        self.events.on_trial_error(0, [begun], begun)
+        self.searcher.on_trial_complete(begun.trial_id, error=True)
+        self.events.give_up()
 
 
 @pytest.fixture
@@ -84,6 +99,33 @@ def test_without_a_node_that_is_left_no_run_is_begun_and_none_has_failed(left: L
     assert [(result.run_id, result.status) for result in left.watcher.ends] == [(last, "stopped")]
     assert left.searcher.suggest("t") == Searcher.FINISHED
     assert not len(Results(left.events.places.out).failures)
+
+
+def cannot_begin(monkeypatch: pytest.MonkeyPatch, node: str) -> ActorDiedError:
+    """What Ray says of a process on a node without this package."""
+    table = SimpleNamespace(actor_table=lambda actor: {"Address": {"NodeID": node}} if actor == "a1" else {})
+    monkeypatch.setattr(trial_events, "state", table)
+    missing = ModuleNotFoundError("No module named 'fpl'")
+    return ActorDiedError(RayTaskError("__init__", f"Traceback ...\n{missing}", missing, actor_id="a1"))
+
+
+def test_a_node_on_which_no_process_can_begin_is_left_out_and_the_run_goes_to_another(
+    left: Left, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = left.begin()
+    left.die(begun, cannot_begin(monkeypatch, "id1"), tmp_path)
+    told = "left out: node 10.0.0.1: processes of the suite cannot begin there: No module named 'fpl'"
+    assert left.watcher.notes[0] == told and left.watcher.notes.count(told) == 1
+    assert (left.events.results, left.watcher.ends, left.events.halted) == ({}, [], "")
+    again = [left.begin() for _ in range(3)]
+    assert begun.config["jobs"] in [each.config["jobs"] for each in again]
+    assert [each.config["left_out"] for each in again] == [("id1",)] * 3
+    # The last that is left: nothing more is begun, and nothing has failed.
+    left.die(again[0], cannot_begin(monkeypatch, "id0"), tmp_path)
+    assert "cannot begin there: No module named 'fpl'" in left.events.halted
+    (ended,) = left.watcher.ends
+    assert (ended.run_id, ended.status, ended.lacked) == (again[0].config["jobs"][0].run_id, "stopped", True)
+    assert left.searcher.suggest("t") == Searcher.FINISHED and not len(Results(left.events.places.out).failures)
 
 
 def test_a_process_whose_node_does_not_see_what_runs_need_begins_none(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import pickle
+import sys
 import threading
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +27,7 @@ from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, run_job
 from fpl.sweep.job import finished as finished_job
 from fpl.sweep.launch.side_by_side import run_side_by_side
+from fpl.sweep.launch.trial_events import where_it_could_not_begin
 from fpl.sweep.launch.tune_driver import run_on_ray, search_on_ray
 from fpl.sweep.places import Places
 from fpl.sweep.session import authentication, environment, ray_session
@@ -282,6 +286,18 @@ def test_the_runs_of_a_lost_node_end_on_another(
         alone = at(job, tmp_path / job.run_id)
         run_job(alone)
         assert_same_weights(job, alone)
+
+
+def test_a_node_is_known_on_which_a_process_cannot_begin(machines: Machines) -> None:
+    here = types.ModuleType("not_on_the_other_nodes")
+    exec("class Process:\n    def work(self):\n        return 1\n", here.__dict__)
+    with mock.patch.dict(sys.modules, {here.__name__: here}):
+        process = ray.remote(num_cpus=0)(here.Process).remote()
+        with pytest.raises(ray.exceptions.ActorDiedError, match="No module named 'not_on_the_other_nodes'") as died:
+            ray.get(process.work.remote(), timeout=120)
+    # Tune keeps it in a file.
+    assert where_it_could_not_begin(pickle.loads(pickle.dumps(died.value))) == machines.nodes.head_node.node_id
+    assert where_it_could_not_begin(ray.exceptions.ActorDiedError()) == where_it_could_not_begin(None) == ""
 
 
 def test_nothing_is_placed_on_a_node_that_is_left_out(

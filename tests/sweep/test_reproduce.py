@@ -109,6 +109,27 @@ def test_a_failed_run_is_reported_and_the_others_go_on(config: RunConfig, places
     assert [result.run_id for result in retried.failed] == [failed.run_id]
 
 
+def test_behind_a_run_that_lacked_something_no_other_is_begun(
+    config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fpl.sweep import job
+
+    begun: list[str] = []
+
+    def full(asked: Job, on_report: object) -> JobResult:
+        begun.append(asked.run_id)
+        if len(begun) == 2:
+            return job.lacking(asked.run_id, "no space is left")
+        return run_job(asked)
+
+    monkeypatch.setattr(job, "run_job", full)
+    account = reproduce([wanted(changed(config, loss={"threshold": 0.1 * n})) for n in range(4, 8)], places)
+    assert len(begun) == 2 and account.done == begun[:1] and not account.failed
+    left = [result for result in account.results.values() if result.lacked]
+    assert len(left) == 3 and {result.reason for result in left} == {"no space is left"}
+    assert not len(Results(places.out).failures)
+
+
 def test_success_takes_the_failure_off_the_record(config: RunConfig, places: Places) -> None:
     pinned, *_ = pin(config, places)
     path = failure_path(places.out, run_id(pinned))

@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray._private.state import state
 
 from fpl.errors import FplError
 from fpl.store.done import is_done
@@ -181,6 +182,10 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         self.reasons[job.run_id] = _reason(error)
         if isinstance(error, ray.exceptions.RayTaskError):
             self._by_itself.add(job.run_id)
+        if node := where_it_could_not_begin(error):
+            reason = f"processes of the suite cannot begin there: {self.reasons[job.run_id]}"
+            if self._has_another_node(lacking(job.run_id, reason, node)):
+                self.losses[job.run_id] = 0  # they say nothing of the run
         # What the workers of a dead trial held would stay reserved until this process ends. A trial that was just
         # handed a process of an earlier one has not said yet what that holds: then whatever no running trial holds.
         running = {other.trial_id for other in trials if other.status == "RUNNING"}
@@ -212,6 +217,16 @@ def _error(trial: Any) -> BaseException | None:
         return None
     found: BaseException = pickle.loads(Path(path).read_bytes())
     return found
+
+
+def where_it_could_not_begin(error: BaseException | None) -> str:
+    """Id of the node on which a process of Ray ended with an error of Python before it was one; else empty.
+
+    That is a node that lacks this package, or has another Ray or Python: one that came after all others were asked.
+    """
+    if not isinstance(error, ray.exceptions.RayActorError) or not error.actor_init_failed:
+        return ""
+    return str(state.actor_table(error.actor_id).get("Address", {}).get("NodeID", ""))
 
 
 def _reason(error: BaseException | None) -> str:
