@@ -134,6 +134,8 @@ benchmarks() {
     csv weights benchmarks/weights.py --data-root "$DATA"
     csv proposals benchmarks/proposals.py
     csv nodes benchmarks/nodes.py
+    csv store benchmarks/store.py
+    csv object_storage benchmarks/object_storage.py
     csv chaos benchmarks/chaos.py --out "$work/benchmark_chaos"
     csv search benchmarks/search.py --out "$work/benchmark_search"
 }

@@ -2,9 +2,9 @@
 
 Each part of it is `fpl reproduce table4` with a scratch folder of its own, as another machine would have it; the first
 two are killed (SIGKILL, with Ray and all workers) when a run more is in the store. What the third leaves is read by
-pandas and compared with the committed runs.
+pandas and compared with the same table made in a folder without a stop.
 
-    python benchmarks/object_storage.py [--bucket NAME]       (two minutes on two idle cores, drawing aside)
+    python benchmarks/object_storage.py [--bucket NAME] [--csv FILE]     (three minutes on two idle cores)
 
 Without `--bucket` it starts a server of the S3 protocol on the loopback (package moto) and counts its requests; with
 it, the server that AWS_ENDPOINT_URL and the other variables of AWS name is used, where `NAME` must be.
@@ -27,6 +27,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from rounds import write_rows
+
+from fpl.text import table
+
 PATIENCE = 1800.0
 
 
@@ -34,18 +38,28 @@ def main() -> None:
     """Carry it out and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--bucket", help="of a server that is there")
+    parser.add_argument("--csv", type=Path)
     asked = parser.parse_args()
+    rows = []
     with tempfile.TemporaryDirectory(prefix="fpl-") as name, server(Path(name), asked.bucket) as log:
         url = f"s3://{asked.bucket or 'bucket'}/table4"
         for number in (1, 2):
-            killed_at = part(url, Path(name) / f"machine{number}", runs=number)
-            print(f"machine {number}: killed with {killed_at} runs in the store")
+            found = part(url, Path(name) / f"machine{number}", runs=number)
+            rows.append(row(f"machine {number}", f"killed with {found} in the store"))
         began = time.monotonic()
         part(url, Path(name) / "machine3")
-        print(f"machine 3: finished in {time.monotonic() - began:.0f} s")
-        report(url, Path(name) / "machine4")
+        rows.append(row("machine 3", f"finished in {time.monotonic() - began:.0f} s"))
+        rows.append(row("read by pandas on a fourth", report(url, Path(name))))
         if log.exists():
-            print(requests(log.read_text()))
+            rows.append(row("requests to the server", requests(log.read_text())))
+    print(table(rows))
+    if asked.csv:
+        write_rows(asked.csv, rows)
+
+
+def row(what: str, found: str) -> dict[str, str]:
+    """Of the table."""
+    return {"what": what, "found": found}
 
 
 @contextlib.contextmanager
@@ -110,23 +124,25 @@ def part(url: str, scratch: Path, runs: int | None = None) -> int:
         shutil.rmtree(scratch / "watched", ignore_errors=True)
 
 
-def report(url: str, scratch: Path) -> None:
-    """Print the table as pandas has it on a machine that saw nothing of it, beside the committed numbers."""
-    os.environ["FPL_SCRATCH"] = str(scratch)
+def report(url: str, folder: Path) -> str:
+    """Print the table as pandas has it on a machine that saw nothing of it; how many runs are as in a plain folder."""
+    os.environ["FPL_SCRATCH"] = str(folder / "machine4")
     import fpl
 
-    ours, committed = fpl.load_results(url), fpl.load_results("results/mini")
-    runs = ours.runs.set_index("run_id")
+    runs = fpl.load_results(url).runs.set_index("run_id")
     print(runs[["loss.threshold", "miou_whole_best"]].sort_values("loss.threshold").to_string())
-    known = committed.runs.set_index("run_id")["miou_whole_best"]
+    undisturbed = folder / "undisturbed"
+    command = [sys.executable, "-m", "fpl", "reproduce", "table4", "--out", str(undisturbed)]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=PATIENCE)
+    known = fpl.load_results(undisturbed).runs.set_index("run_id")["miou_whole_best"]
     equal = sum(known.get(name) == value for name, value in runs["miou_whole_best"].items())
-    print(f"{len(runs)} runs, {equal} of them equal to the committed ones to the last bit")
+    return f"{len(runs)} runs, {equal} of {len(known)} equal to the last bit to those made in a folder without a stop"
 
 
 def requests(log: str) -> str:
     """How often which method was asked for."""
     counts = Counter(re.findall(r'"(GET|PUT|HEAD|POST|DELETE) ', log))
-    return "requests to the server: " + ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
 if __name__ == "__main__":
