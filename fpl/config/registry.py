@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from fpl.config.method import MethodOptions
 from fpl.errors import FplError
+from fpl.text import first_line
 
 GROUP = "fpl.methods"
 
@@ -57,16 +58,12 @@ def options_class(name: str) -> type[MethodOptions]:
     """
     if name not in _places():
         raise FplError(f"there is no method {name}", where="method.name", hint=f"known: {', '.join(_places())}")
-    module, _, attribute = _places()[name].partition(":")
     where = f"method {name} ({_places()[name]})"
-    try:
-        loaded = importlib.import_module(module)
-        found = getattr(loaded, attribute) if attribute else _own_options(loaded)
-    except (ImportError, AttributeError) as error:
-        raise FplError(f"cannot be loaded: {error}", where=where, hint="mend or uninstall its package") from error
+    found = _load(_places()[name], where)
     if not (inspect.isclass(found) and issubclass(found, MethodOptions)):
         raise FplError("is no MethodOptions", where=where, hint="see fpl.config.method")
-    if typing.get_args(found.model_fields["name"].annotation) != (name,):
+    field = found.model_fields.get("name")
+    if field is None or typing.get_args(field.annotation) != (name,):
         raise FplError(f'its field name has to be Literal["{name}"]', where=where)
     return found
 
@@ -77,9 +74,29 @@ def all_options() -> dict[str, type[MethodOptions]]:
 
 
 def method_class(options: MethodOptions) -> Any:
-    """What trains a method: a class derived from `fpl.methods.base.Method`. Loads torch."""
-    module, _, attribute = options.implementation.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    """What trains a method: a class derived from `fpl.methods.base.Method`. Loads torch.
+
+    Raises:
+        FplError: What its options name as `implementation` cannot be loaded, or is no class.
+    """
+    where = f"method {options.name}"
+    place = getattr(type(options), "implementation", None)
+    if not isinstance(place, str) or ":" not in place:
+        raise FplError(f"its implementation is {place!r}", where=where, hint="package.module:Class, as a ClassVar[str]")
+    found = _load(place, f"{where} ({place})")
+    if not inspect.isclass(found):
+        raise FplError("is no class", where=f"{where} ({place})", hint="see fpl.methods.base.Method")
+    return found
+
+
+def _load(place: str, where: str) -> Any:
+    module, _, attribute = place.partition(":")
+    try:
+        loaded = importlib.import_module(module)
+        return getattr(loaded, attribute) if attribute else _own_options(loaded)
+    except Exception as error:  # it runs code of others, which may raise anything
+        text = f"cannot be loaded: {type(error).__name__}: {first_line(error)}"
+        raise FplError(text, where=where, hint="mend or uninstall its package") from error
 
 
 def _own_options(module: Any) -> Any:
