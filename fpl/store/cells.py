@@ -84,7 +84,8 @@ def gains_frame(cells: pd.DataFrame, table: str, row: str, over: str, where: str
     """Two rows of a table, column by column and seed by seed, each pair of runs once.
 
     At a small scale several columns show the same runs: counted as often as they are shown, they would make an interval
-    too narrow. `fpl.report.statistics.mean_interval(frame["gain"])` is the interval that tables print.
+    too narrow. The interval that tables print is `fpl.report.statistics.mean_interval` of `gain`; where there are several
+    seeds, of each seed's mean, for the columns of a seed share its draws.
 
     Args:
         cells: `Results.cells`.
@@ -98,14 +99,17 @@ def gains_frame(cells: pd.DataFrame, table: str, row: str, over: str, where: str
         `run_id_over`.
 
     Raises:
-        FplError: There is no such row, or none of its runs.
+        FplError: There is no such table or row, or none of its runs.
     """
+    tables = ", ".join(dict.fromkeys(map(str, cells.loc[cells["ours"].notna(), "table"])))
+    if table not in tables.split(", "):
+        raise FplError(f"no table {table!r} has runs here", where=where, hint=f"tables with runs: {tables}")
 
     def measured(key: str) -> pd.DataFrame:
         of_table = cells[(cells["table"] == table) & cells["ours"].notna()]
         found = of_table[of_table["row"] == key]
         if found.empty:
-            there = ", ".join(dict.fromkeys(map(str, of_table["row"]))) or "none"
+            there = ", ".join(dict.fromkeys(map(str, of_table["row"])))
             raise FplError(f"no run of {table}.{key} is in the store", where=where, hint=f"rows with runs: {there}")
         return found
 

@@ -26,6 +26,7 @@ from fpl.store.rows import FRACTION, read_config, read_space
 from fpl.store.schema import CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, NOISE, RUNS, STUDIES, TRIALS
 from fpl.store.search_frame import final_metric, records, search_frame
 from fpl.store.trials import read_trials
+from fpl.text import plural
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -43,6 +44,9 @@ class Results:
         self.folder = folder
         self.experiments = experiments or experiments_folder()
         self._left_out: dict[str, list[LeftOut]] = {}
+
+    def __repr__(self) -> str:
+        return f"Results({str(self.folder)!r}): {plural(len(self.runs), 'run')}"
 
     @cached_property
     def runs(self) -> pd.DataFrame:
