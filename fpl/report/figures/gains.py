@@ -88,10 +88,12 @@ def paint(figure: Canvas, frame: pd.DataFrame, options: Mapping[str, Any]) -> No
     for place, other in enumerate(others):
         group = frame[frame["over"] == other]
         middle = group["gain"].to_numpy()
-        spread = np.nan_to_num(np.abs(group[["low", "high"]].to_numpy() - middle[:, None])).T
+        spread = np.abs(group[["low", "high"]].to_numpy() - middle[:, None]).T
+        # One seed has no interval: then neither have the signs of the legend.
+        whiskers = None if np.isnan(spread).all() else np.nan_to_num(spread)
         look: dict[str, Any] = {"color": COLORS[place % len(COLORS)], "fmt": MARKERS[place % len(MARKERS)]}
         look |= {"label": f"over {other}", "elinewidth": 1.0, "capsize": 2, "markersize": 4}
-        chart.errorbar(middle, heights[group.index], xerr=spread, **look)
+        chart.errorbar(middle, heights[group.index], xerr=whiskers, **look)
     chart.set_yticks(range(len(names)), names)
     chart.set_ylim(len(names) - 0.5, -0.5)
     chart.set_xlabel("gain in points of mIoU")

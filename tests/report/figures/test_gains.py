@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure as Canvas
@@ -86,6 +87,9 @@ def test_lines_of_a_series_lie_apart_around_its_name(tmp_path: Path) -> None:
     assert [text.get_text() for text in chart.get_yticklabels()] == ["a", "b"]
     whiskers = [[segment[:, 0].tolist() for segment in bar[2][0].get_segments()] for bar in chart.containers]
     assert whiskers == [[[0.5, 1.5], [-1.0, -1.0]], [[1.0, 3.0]]]
+    # Of one seed each, there is none to be drawn, in the legend neither.
+    paint(canvas := Canvas(figsize=(4, 3)), frame.assign(low=np.nan, high=np.nan), {})
+    assert [bar.has_xerr for bar in canvas.axes[0].containers] == [False, False]
 
 
 @pytest.mark.parametrize(
