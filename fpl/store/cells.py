@@ -84,8 +84,8 @@ def gains_frame(cells: pd.DataFrame, table: str, row: str, over: str, where: str
     """Two rows of a table, column by column and seed by seed, each pair of runs once.
 
     At a small scale several columns show the same runs: counted as often as they are shown, they would make an interval
-    too narrow. The interval that tables print is `fpl.report.statistics.mean_interval` of `gain`; where there are several
-    seeds, of each seed's mean, for the columns of a seed share its draws.
+    too narrow. The interval that tables print is `fpl.report.statistics.mean_interval` of `gain`; of each seed's mean
+    where there are several seeds, for the columns of a seed share its draws.
 
     Args:
         cells: `Results.cells`.

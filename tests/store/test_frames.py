@@ -190,6 +190,6 @@ def test_gains_of_a_row_are_those_that_tables_print() -> None:
     assert len(shown) > len(results.gains("table1", "fpl_cps", "cps"))
     with pytest.raises(FplError, match=r"no run of table1\.nothing is in the store"):
         results.gains("table1", "nothing", "cps")
-    with pytest.raises(FplError, match="no table 'tabel1' has runs here\n.*tables with runs: table1, table2"):
+    with pytest.raises(FplError, match=r"no table 'tabel1' has runs here\n.*tables with runs: table1, table2"):
         results.gains("tabel1", "fpl_cps", "cps")
     assert repr(results).endswith(f": {len(results.runs)} runs")

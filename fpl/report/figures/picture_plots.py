@@ -118,7 +118,8 @@ def paint_strip(figure: Figure, run: Pictures) -> None:
     scores = _score_look()
     shown, steps = list(run.scores())[:1], run.stored_steps("k")
     early, late = steps[0], steps[len(steps) // 2]
-    entries = [*zip(K_LABELS, K_COLORS, strict=True), ("true class pushed down", "#2166ac"), ("up", "#b2182b")]
+    entries = [*zip(K_LABELS, K_COLORS, strict=True), ("true class pushed down", "#2166ac")]
+    entries += [("up (white: neither)", "#b2182b")]
     entries += _unknown(shown)
     titles = ["image", *(f"K, {run.when(step)}" for step in (early, late))]
     titles += ["cross-entropy,\none pseudo-label", "FPL,\nK fuzzy positives"]
