@@ -1,16 +1,17 @@
 """Many nodes: what the driver takes for a run, and how long it takes until all nodes have said what they see.
 
-    python benchmarks/nodes.py [--nodes 8] [--runs 1000] [--per-node 1] [--csv FILE]
+    python benchmarks/nodes.py [--nodes 8 64] [--runs 1000] [--per-node 1] [--csv FILE]
 
-A cluster of so many nodes, simulated on this machine by Ray, and runs that do nothing: what is left is the driver's
+Clusters of so many nodes, simulated on this machine by Ray, and runs that do nothing: what is left is the driver's
 scheduling. CPU milliseconds are those of the driver's process alone, a row for each quarter of the runs: they should
 not grow. The seconds of the preflight are of this machine's cores, which start a process for every node; real nodes
-each start their own.
+each start their own, which takes each what is said of one: CPU seconds of the whole machine over the nodes.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -66,16 +67,18 @@ class Stopwatch:
 def main() -> None:
     """Measure, print and keep the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--per-node", type=int, default=1, help="runs at once on a node")
     parser.add_argument("--csv", type=Path)
     asked = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="fpl-nodes-") as folder,
-        environment(authentication() | {"RAY_USAGE_STATS_ENABLED": "0"}),
-    ):
-        rows = measured(Path(folder), asked.nodes, asked.runs, asked.per_node)
+    rows = []
+    for count in asked.nodes:
+        with (
+            tempfile.TemporaryDirectory(prefix="fpl-nodes-") as folder,
+            environment(authentication() | {"RAY_USAGE_STATS_ENABLED": "0"}),
+        ):
+            rows += measured(Path(folder), count, asked.runs, asked.per_node)
     print(f"\n{processor_name()}, ray {ray.__version__}\n{table(rows)}")
     if asked.csv:
         write_rows(asked.csv, rows)
@@ -94,9 +97,10 @@ def measured(folder: Path, count: int, runs: int, per_node: int) -> list[dict[st
             print(f"\r{number + 1} nodes  ", end="", flush=True)
             nodes.add_node(num_cpus=per_node, object_store_memory=STORE_BYTES)
         with ray_session(nodes.address) as cluster:
-            execution, began = Execution(), time.monotonic()
+            execution, began, busy = Execution(), time.monotonic(), busy_seconds()
             cluster.check(execution, places)
             rows = [row(count, "preflight of all nodes", f"{time.monotonic() - began:.1f} s")]
+            rows.append(row(count, "of it, a node", f"{(busy_seconds() - busy) / count:.2f} s of CPU"))
             jobs = [Job(f"no-work-{number:06d}", {}, places, execution) for number in range(runs)]
             watch = Stopwatch()
             tune_driver.run_on_ray(jobs, execution, cluster, watch)
@@ -107,6 +111,12 @@ def measured(folder: Path, count: int, runs: int, per_node: int) -> list[dict[st
         each = (watch.ends[last] - watch.ends[first]) / (last - first)
         rows.append(row(count, f"a run, {first + 1} to {last}", f"{1000 * each:.1f} ms of the driver"))
     return rows
+
+
+def busy_seconds() -> float:
+    """CPU seconds that all processes of this machine have taken since it started."""
+    user, nice, system = Path("/proc/stat").read_text().split(maxsplit=4)[1:4]
+    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def row(nodes: int, what: str, takes: str) -> dict[str, str]:
