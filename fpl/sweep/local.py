@@ -33,6 +33,7 @@ from fpl.sweep.prepare import Prepared, fits_in_memory, prepare
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.loop import OnMetrics, Run, RunData
 from fpl.train.options import LoopOptions
+from fpl.train.owner import check_own
 from fpl.train.progress import Progress
 from fpl.train.runtime import State, TrainingError, Verdict, Workers, check_precision, select_device, worker_group
 from fpl.train.state import Outcome
@@ -149,6 +150,7 @@ def run_local(
             # Only now: another process may have finished it while this one waited.
             refresh_run(places.out, prepared.run_id)
             if all(workers.gather(is_done(places.out, prepared.run_id))):
+                check_own([*folder.steps(), *folder.bests()], prepared.run_id, "be removed, as that run is done")
                 say(f"{prepared.run_id} is done: {done}")
             else:
                 if workers.rank == 0:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fpl.config.identity import run_id
 from fpl.config.schema import RunConfig
 from fpl.data.batches import Batch, make_loader
 from fpl.data.images import Images
@@ -26,6 +27,7 @@ from fpl.train.examples import Examples, example_steps
 from fpl.train.fuzziness import diagnosed_steps, fuzziness_row
 from fpl.train.logits import WatchedLogits
 from fpl.train.options import LoopOptions
+from fpl.train.owner import OWNER, check_own
 from fpl.train.progress import Progress
 from fpl.train.resume import check_state, restore, state_of
 from fpl.train.runtime import Context, Gradients, State, TrainingError, Verdict, Workers, autocast, prepare_torch
@@ -142,6 +144,8 @@ class Run:
         """Take up the newest checkpoint; when this returns, its memory is free again."""
         if (state := self.context.latest(partial(check_state, self))) is not None:
             restore(self, state)
+        finished = [self.folder.folder / f"{choice}.pt" for choice in ("best", "last")]
+        check_own(finished, run_id(self.config), "be written over")
 
     def _note_implementation(self) -> None:
         """Remember which implementation of the loss trains, and say so where another one began."""
@@ -277,8 +281,8 @@ class Run:
 
     def _save_weights(self, path: Path) -> None:
         if self.context.rank == 0:
-            weights = {"config": self.config.model_dump_json(), "step": self.memory.step}
-            save(path, {**weights, "method": self.method.kept_state()})
+            about = {OWNER: run_id(self.config), "config": self.config.model_dump_json(), "step": self.memory.step}
+            save(path, {**about, "method": self.method.kept_state()})
 
     def _state(self) -> State:
         if self.terms.rows:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fpl.config.identity import canonical
+from fpl.config.identity import canonical, run_id
 from fpl.errors import FplError, ShortageError
+from fpl.text import shortened
 from fpl.train.checkpoint import PartError, load
+from fpl.train.owner import OWNER, WIDEST, owner_of
 from fpl.train.parts import memory_problem, optimizer_problem, part_problem, ranks_problem, tensors_problem
 from fpl.train.runtime import State, restore_rng, rng_state
 from fpl.train.state import Memory
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 def state_of(run: Run) -> State:
     """All parts of a checkpoint; `ranks` holds what differs between the workers."""
     return {
+        OWNER: run_id(run.config),
         "canonical": canonical(run.config),
         "method": run.method.state_dict(),
         "optimizers": {name: optimizer.state_dict() for name, optimizer in run.optimizers.items()},
@@ -60,6 +63,8 @@ def _problem(run: Run, state: State) -> str:
     for part in checks:
         if part not in state:
             return f"the checkpoint lacks the part {part!r}"
+    if (owner := state.get(OWNER, own := run_id(run.config))) != own:  # those of before do not say it
+        return f"the checkpoint is of run {shortened(str(owner), WIDEST)}, and this is run {own}"
     return next(filter(None, (part_problem(part, check) for part, check in checks.items())), "")
 
 
@@ -73,13 +78,15 @@ def _optimizers_problem(run: Run, saved: State) -> str:
 
 
 def _best_problem(run: Run, memory: State) -> str:
-    """Whether the best weights that a checkpoint names are there."""
+    """Whether the best weights that a checkpoint names are there, and are this run's."""
     if not memory["best_step"]:
         return ""
     best = run.folder.best(memory["best_step"])
-    if load(best).get("step") != memory["best_step"]:
-        return f"the best weights that it names, {best.name}, are of another step"
-    return ""
+    state, words = load(best), f"the best weights that it names, {best.name}, are of"
+    if state.get("step") != memory["best_step"]:
+        return f"{words} another step"
+    own, owner = run_id(run.config), owner_of(state, best)
+    return "" if owner == own else f"{words} run {owner}, and this is run {own}"
 
 
 def restore(run: Run, state: State) -> None:
@@ -89,10 +96,11 @@ def restore(run: Run, state: State) -> None:
         FplError: It belongs to another configuration.
     """
     if state["canonical"] != canonical(run.config):
+        theirs = f", run {shortened(str(state[OWNER]), WIDEST)}" if OWNER in state else ""
         raise FplError(
-            "the checkpoint belongs to another configuration",
+            f"the checkpoint belongs to another configuration{theirs}; this is run {run_id(run.config)}",
             where=str(run.folder.folder),
-            hint="give the run another --out, or remove this folder",
+            hint="move these files to the folder of their run, or remove this folder, or give the run another --out",
         )
     run.method.load_state_dict(state["method"])
     for name, optimizer in run.optimizers.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fpl.config.compose import validate
 from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
 from fpl.config.stores import STORES, own_stores
@@ -25,15 +23,14 @@ from fpl.methods.base import Method
 from fpl.mirror import folder_names, refresh
 from fpl.models import SegmentationNetwork, build_network
 from fpl.models.norm import fit_norms
-from fpl.text import first_line
 from fpl.train.checkpoint import CheckpointFolder, load
 from fpl.train.evaluate import class_map, evaluate, predict_logits
 from fpl.train.logits import WatchedLogits
+from fpl.train.owner import ANOTHER, CHECKPOINTS, check_place, config_of
 from fpl.train.parts import part_problem, tensors_problem
 from fpl.train.progress import Progress
 from fpl.train.runtime import Workers, autocast, prepare_torch
 
-ANOTHER = "give best.pt or last.pt of a run, or train it again"
 DIVERGED = "the run has diverged: train it again"
 
 
@@ -96,14 +93,15 @@ def load_trained(path: Path, device: torch.device, threads: int | None = 1) -> T
     """Load `best.pt` or `last.pt` of a run, to predict with `threads` CPU threads; None: torch as it is set.
 
     Raises:
-        FplError: The file is missing, damaged, of another kind, or lacks a part, or a part holds what no run
-            writes, weights that are no finite numbers say.
+        FplError: The file is missing, damaged, of another kind, of another run than the folder of a store that it lies
+            in, or lacks a part, or a part holds what no run writes, weights that are no finite numbers say.
     """
     state = load(path, device=device)
     if lacking := [name for name in ("config", "method", "step") if name not in state]:
         what = f"not a weights file of this suite: it lacks the part {lacking[0]!r}"
         raise FplError(what, where=str(path), hint="give best.pt or last.pt of a run")
-    config = _config(state["config"], path)
+    config = config_of(state, path)
+    check_place(state, path)
     step, total = state["step"], config.train.steps
     if type(step) is not int or not 0 <= step <= total:
         what = f"its step is {step if type(step) is int else type(step).__name__}, no number from 0 to {total}"
@@ -123,19 +121,6 @@ def load_trained(path: Path, device: torch.device, threads: int | None = 1) -> T
     method.load_state_dict(state["method"], strict=False)
     method.to(device).eval()
     return Trained(path, config, get_spec(config.data.dataset), method, step, device)
-
-
-def _config(text: object, path: Path) -> RunConfig:
-    """The configuration that a weights file was written with."""
-    try:
-        tree = json.loads(text) if isinstance(text, str) else text
-    except (ValueError, RecursionError) as error:
-        what = f"its configuration cannot be read: {first_line(error)}"
-        raise FplError(what, where=str(path), hint=ANOTHER) from error
-    if not isinstance(text, str) or not isinstance(tree, dict):
-        what = f"its configuration is a {type(tree).__name__}, no table as text"
-        raise FplError(what, where=str(path), hint=ANOTHER)
-    return validate(tree, default_origin=str(path))
 
 
 def is_weights_file(run: str) -> bool:
@@ -159,7 +144,7 @@ def find_weights(out: Path | None, run: str, choice: str | None) -> Path:
             what = "a file holds one set of weights"
             raise FplError(what, where=f"--choice {choice} with {run}", hint="leave it out, or name the run by its id")
         return Path(run)
-    folders = [store / "checkpoints" for store in ([out] if out is not None else own_stores())]
+    folders = [store / CHECKPOINTS for store in ([out] if out is not None else own_stores())]
     known = {name: folder / name for folder in reversed(folders) for name in folder_names(folder)}
     matching = [name for name in known if name == run] or sorted(name for name in known if name.startswith(run))
     if len(matching) != 1:
