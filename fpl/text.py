@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(REPLACEMENT, text)
 
 
+def on_one_line(name: str) -> str:
+    """A file's name as it stands in a message: without tabs and new lines, too, which `printable` leaves."""
+    return re.sub(r"[\t\n]", REPLACEMENT, printable(name))
+
+
 def is_plain(text: str) -> bool:
     """Whether a text, and what it holds as JSON, surely has nothing that `printable` replaces; quickly told."""
     return "\\" not in text and text.isprintable()

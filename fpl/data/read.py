@@ -187,9 +187,9 @@ def _open(path: Path) -> Image.Image:
         return Image.open(path)
     except FileNotFoundError as error:
         raise FplError("no such file", where=str(path)) from error
-    except Image.DecompressionBombError as error:
+    except (Image.DecompressionBombError, MemoryError) as error:
         raise _too_large(path, error) from error
-    except (OSError, ValueError, SyntaxError) as error:
+    except Exception as error:  # broken files make the decoders raise whatever they please
         raise _unreadable(path, error) from error
 
 
@@ -201,7 +201,7 @@ def _load(path: Path, check: Callable[[Image.Image, str], None]) -> Image.Image:
             image.load()
         except (Image.DecompressionBombError, MemoryError) as error:
             raise _too_large(path, error) from error
-        except (OSError, ValueError, SyntaxError, EOFError) as error:
+        except Exception as error:  # as above
             raise _unreadable(path, error) from error
     return image
 
@@ -229,7 +229,9 @@ def _palette(image: Image.Image) -> Bytes | None:
 
 
 def _unreadable(path: Path, error: Exception) -> FplError:
-    reason = str(error).replace(str(path), path.name).replace(repr(str(path)), path.name)
+    # Of many files the same is said in the same words: the name is told once.
+    reason = str(error).replace(f" {str(path)!r}", "").replace(str(path), path.name).rstrip(": ")
+    reason = reason if isinstance(error, OSError | ValueError | SyntaxError) else f"{type(error).__name__}: {reason}"
     return FplError(f"the image cannot be decoded ({reason})", where=str(path), hint="copy the file again")
 
 

@@ -13,11 +13,11 @@ from PIL import Image, ImageDraw
 
 from fpl.data.lists import duplicates
 from fpl.data.names import bounded, check_utf8, normal
-from fpl.data.read import read_upright
+from fpl.data.read import read_header, read_upright
 from fpl.data.spec import DatasetSpec
 from fpl.errors import FplError
 from fpl.files import check_output, check_regular, remove_left_overs, visible, write_atomic
-from fpl.text import enumerate_briefly
+from fpl.text import enumerate_briefly, on_one_line
 from fpl.train.progress import Progress
 from fpl.train.trained import Trained, reduced
 
@@ -31,6 +31,8 @@ MOST_SIDE = 4096
 # Several processes may write to a folder; what none has touched for so long is of one that was killed.
 IDLE_SECONDS = 600
 LEGEND = Path("legend.png")
+# So many images of one fault are named, and so many faults; of the others the number is told.
+NAMED = 100
 
 
 def predict_folder(trained: Trained, images: Path, to: Path) -> int:
@@ -49,13 +51,14 @@ def predict_folder(trained: Trained, images: Path, to: Path) -> int:
         Number of images predicted.
 
     Raises:
-        FplError: No image there, results that would overwrite one another, an image that cannot be read, or a network
-            whose logits mean nothing.
+        FplError: No image there, results that would overwrite one another, images that cannot be read (by their headers
+            all of them, before anything is predicted), or a network whose logits mean nothing.
     """
     if to.resolve().is_relative_to(images.resolve()):
         raise FplError("the results would lie among the images", where=str(to), hint="give another folder")
     names = _images_in(images)
     check_outputs(names, to)
+    check_images(names, images)
     check_output(to / LEGEND)
     for folder in {(to / output).parent for name in (*names, LEGEND) for output in outputs_of(name)}:
         remove_left_overs(folder, IDLE_SECONDS)
@@ -66,7 +69,7 @@ def predict_folder(trained: Trained, images: Path, to: Path) -> int:
         try:
             classes = _classes(trained, image)
         except FplError as error:
-            raise FplError(f"of {path} {error.what}", where=error.where, hint=error.hint) from error
+            raise FplError(f"of {on_one_line(str(path))} {error.what}", where=error.where, hint=error.hint) from error
         label, covered = (to / output for output in outputs_of(name))
         _save(label, palette_image(classes, trained.spec))
         _save(covered, overlay(image, classes, trained.spec))
@@ -106,8 +109,38 @@ def check_outputs(names: Mapping[Path, Path], to: Path) -> None:
     written = (to / output for name in names for output in outputs_of(name))
     faults += [f"{path} is an image itself" for path in (*written, to / LEGEND) if path.resolve() in images]
     if faults:
-        what = f"results would overwrite one another: {enumerate_briefly(faults, 5)}"
+        what = f"results would overwrite one another: {enumerate_briefly(map(on_one_line, faults), 5)}"
         raise FplError(what, where=str(to), hint="rename these images, or predict them into folders of their own")
+
+
+def check_images(names: Mapping[Path, Path], images: Path) -> None:
+    """Look at the headers of all images, and refuse those that are none or are not taken.
+
+    Args:
+        names: Name below the folder -> image.
+        images: The folder, or the one image.
+
+    Raises:
+        FplError: Counts and names all of them, those with the same fault together.
+    """
+    faults: dict[str, list[str]] = {}
+    hints: dict[str, None] = {}
+    for path in names.values():
+        try:
+            read_header(path)
+        except FplError as error:
+            if path == images:
+                raise
+            faults.setdefault(error.what, []).append(on_one_line(str(path.relative_to(images))))
+            hints[error.hint] = None
+    if faults:
+        count = sum(map(len, faults.values()))
+        lines = [f"{len(bad)}: {what}: {enumerate_briefly(bad, NAMED)}" for what, bad in faults.items()]
+        more = [f"and {len(lines) - NAMED} more faults"] if len(lines) > NAMED else []
+        what = "\n    ".join(
+            [f"{count} of {len(names)} images cannot be read, and none was predicted", *lines[:NAMED], *more]
+        )
+        raise FplError(what, where=str(images), hint="; ".join(filter(None, hints)))
 
 
 def _images_in(images: Path) -> dict[Path, Path]:
@@ -131,7 +164,7 @@ def _images_in(images: Path) -> dict[Path, Path]:
     check_utf8(map(str, below), images)
     twice = duplicates([str(path.with_suffix("")) for path in below])
     if twice:
-        what = f"two images are called {enumerate_briefly(twice)}"
+        what = f"two images are called {enumerate_briefly(map(on_one_line, twice))}"
         raise FplError(what, where=str(images), hint="rename one of them")
     return {name.with_suffix(""): path for name, path in zip(below, files, strict=True)}
 
