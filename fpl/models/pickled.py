@@ -6,10 +6,12 @@ import io
 import pickle
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 # Larger lists of contents than any network's are not looked at.
 _MOST_BYTES = 64 * 2**20
+# The first that torch before 1.6 wrote.
+_MARK = 0x1950A86A20F9469CFC6C
 # What tensors and their containers are made of.
 _HARMLESS = ("torch", "torch._utils", "torch.storage", "torch._tensor", "torch.nn.parameter", "collections")
 
@@ -44,7 +46,7 @@ class _Inert:
 class _Looker(pickle.Unpickler):
     """Reads the structure alone: no class of the file is ever imported, none of its functions called."""
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)
         self.classes: list[str] = []
 
@@ -65,13 +67,28 @@ def inside(path: Path) -> tuple[list[str], list[str]]:
     Both are empty for a file that is none, or is damaged.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            (name,) = [each for each in archive.namelist() if each.endswith("/data.pkl")]
-            if archive.getinfo(name).file_size > _MOST_BYTES:
-                return [], []
-            looker = _Looker(io.BytesIO(archive.read(name)))
-        content = looker.load()
+        content, classes = _in_archive(path) if zipfile.is_zipfile(path) else _in_pickles(path)
     except Exception:  # a damaged file can raise anything; that it cannot be read is said by who asked
         return [], []
     keys = content.keys() if isinstance(content, dict) else content.keys if isinstance(content, _Inert) else ()
-    return [str(key) for key in keys], looker.classes
+    return [str(key) for key in keys], classes
+
+
+def _in_archive(path: Path) -> tuple[Any, list[str]]:
+    with zipfile.ZipFile(path) as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith("/data.pkl")]
+        if archive.getinfo(name).file_size > _MOST_BYTES:
+            return None, []
+        looker = _Looker(io.BytesIO(archive.read(name)))
+    return looker.load(), looker.classes
+
+
+def _in_pickles(path: Path) -> tuple[Any, list[str]]:
+    """The same of torch before 1.6, which wrote a mark and two lists of its own first, or of Python's `pickle`."""
+    with path.open("rb") as file:
+        looker = _Looker(file)
+        content = looker.load()
+        for _ in range(3 if content == _MARK else 0):
+            looker = _Looker(file)
+            content = looker.load()
+    return content, looker.classes

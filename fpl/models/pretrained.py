@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from fpl.config.weights import CHECKSUM_SUFFIX, RESNET_FILES, WEIGHTS_VARIABLE, 
 from fpl.errors import FplError
 from fpl.files import file_sha256
 from fpl.models.efficientnet import INSTALL_HINT
+from fpl.models.foreign import seems
 from fpl.models.network import SegmentationNetwork
 from fpl.models.weights_check import NAMED, fitting_tensors, is_counter
 from fpl.models.weights_file import backbone_names, read_state_dict
@@ -105,7 +107,7 @@ def find_pretrained(model: ModelConfig, weights_dir: Path | None, *, download: b
 def _find(model: ModelConfig, weights_dir: Path | None, download: bool) -> tuple[Path, str]:
     folder = _weights_folder(weights_dir)
     names = weights_file_names(model)
-    local = [folder / name for name in names if folder and (folder / name).is_file()]
+    local = [folder / name for name in names if folder and (folder / name).exists()]
     if local:
         return _choose(local, model.pretrained_sha256)
     if model.backbone == "efficientnet_lite0":
@@ -144,17 +146,23 @@ def _choose(candidates: list[Path], pinned: str | None, hint: str = PIN_HINT) ->
     """Take the first candidate, or with a pinned checksum the first that has it."""
     digests: list[str] = []
     for path in candidates:
+        if path.is_dir():
+            kind, remedy = seems(path)
+            raise FplError(kind, where=str(path), hint=remedy)
         digest = _digest(path, path.stat().st_size, path.stat().st_mtime_ns)
         _check_name_suffix(path, digest)
         _check_record(path, digest)
         if pinned is None or digest.startswith(pinned):
             return path, digest
         digests.append(digest)
-    raise FplError(
-        f"SHA-256 is {' / '.join(digests)}, but {pinned} is required",
-        where=", ".join(map(str, candidates)),
-        hint=hint,
-    )
+    raise _mismatch(candidates, f"SHA-256 is {' / '.join(digests)}, but {pinned} is required", hint)
+
+
+def _mismatch(candidates: list[Path], what: str, hint: str) -> FplError:
+    """Other checksums than are wanted: says also which file seems to be no weights file at all."""
+    odd = [(f"; {path.name} {kind}", remedy) for path in candidates for kind, remedy in [seems(path)] if kind]
+    said = "".join(text for text, _ in odd)
+    return FplError(what + said, where=", ".join(map(str, candidates)), hint=odd[0][1] if odd else hint)
 
 
 @lru_cache(maxsize=64)
@@ -167,11 +175,8 @@ def _check_name_suffix(path: Path, digest: str) -> None:
     # torch.hub writes the first 8 digits of the checksum into the file name: a promise that can be checked.
     suffix = re.search(r"-([0-9a-f]{8})$", path.stem)
     if suffix and not digest.startswith(suffix[1]):
-        raise FplError(
-            f"SHA-256 is {digest}, but the file name promises {suffix[1]}...",
-            where=str(path),
-            hint="the file is damaged or misnamed: fetch it again",
-        )
+        what = f"SHA-256 is {digest}, but the file name promises {suffix[1]}..."
+        raise _mismatch([path], what, "the file is damaged or misnamed: fetch it again")
 
 
 def _check_record(path: Path, digest: str) -> None:
@@ -245,11 +250,12 @@ def _check_content(path: Path, digest: str, backbone: str, width: int, depth: in
     fitting_tensors(backbone_names(read_state_dict(path), backbone), wanted, path)
 
 
-def _load_by_name(backbone: nn.Module, state: Mapping[str, Tensor], path: Path, digest: str) -> WeightsReport:
+def _load_by_name(backbone: nn.Module, state: Mapping[str, Any], path: Path, digest: str) -> WeightsReport:
     wanted = backbone.state_dict()
     matched = fitting_tensors(state, wanted, path)
     # Frozen norm layers have no batch counter: one that the file offers is not worth a remark.
-    unexpected = tuple(name for name in state if name not in wanted and not is_counter(name))
+    tensors = [name for name, value in state.items() if isinstance(value, Tensor)]
+    unexpected = tuple(name for name in tensors if name not in wanted and not is_counter(name))
     backbone.load_state_dict(matched, strict=False)
     missing = tuple(name for name in wanted if name not in state)
     return WeightsReport(str(path), digest, len(matched), missing, unexpected)

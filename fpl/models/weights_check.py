@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from fpl.config.weights import RESNET_FILES
@@ -16,17 +18,18 @@ from fpl.text import enumerate_briefly
 NAMED = 4
 
 
-def fitting_tensors(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+def fitting_tensors(values: Mapping[str, Any], wanted: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """The tensors of a file that a backbone has, by its names.
 
     Args:
-        state: Tensors of the file under the backbone's names.
+        values: What the file has, under the backbone's names.
         wanted: The backbone's state dict; its values are not looked at.
         path: The file, for messages.
 
     Raises:
-        FplError: Tensors are missing, are of another network, or hold what no trained network does.
+        FplError: Tensors are missing, are no plain ones, are of another network, or hold what no trained network does.
     """
+    state = _plain(values, wanted, path)
     problem = stem_problem(state) if "conv1.0.weight" in wanted else None
     if problem:
         fitting = ", ".join(names[0] for names in RESNET_FILES.values()) + ", resnet50s / resnet101s.gluon_in1k of timm"
@@ -65,9 +68,41 @@ def fitting_tensors(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], p
     return matched
 
 
+def _plain(values: Mapping[str, Any], wanted: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """The tensors among the values of a file, none of which, and nothing that is wanted, may be an odd one."""
+    state = {name: value for name, value in values.items() if isinstance(value, Tensor) or name in wanted}
+    odd = [f"{name} {fault}" for name, value in state.items() if (fault := oddity(value))]
+    if odd:
+        raise FplError(
+            f"{len(odd)} of {len(state)} values are no plain tensors: {enumerate_briefly(odd, NAMED)}",
+            where=str(path),
+            hint="make the file again with plain tensors of real numbers on a CPU: what is quantized is made so by "
+            ".dequantize(), what is sparse by .to_dense(), a list by torch.tensor",
+        )
+    return state
+
+
+def oddity(value: Any) -> str:
+    """What keeps a value from being a plain tensor of real numbers that are there; empty if nothing does."""
+    if not isinstance(value, Tensor):
+        return f"is a {type(value).__name__}, no tensor"
+    kind = str(value.dtype).removeprefix("torch.")
+    # A nested one has no shape, and would raise an error where it is asked for it.
+    if value.is_nested:
+        return "is a nested tensor"
+    if value.is_quantized:
+        return f"is quantized ({kind})"
+    if value.layout != torch.strided:
+        return f"is sparse ({str(value.layout).removeprefix('torch.')})"
+    if value.is_meta:
+        return "has no values (it was saved on the device meta)"
+    return f"is complex ({kind})" if value.is_complex() else ""
+
+
 def _fault(name: str, value: Tensor, wanted: Tensor) -> str:
     """What is wrong with the values of a tensor; empty if nothing is."""
-    if value.is_floating_point() != wanted.is_floating_point() or value.is_complex() or value.is_quantized:
+    # Numbers of one byte and less are scaled by something else than the file has.
+    if value.is_floating_point() != wanted.is_floating_point() or (value.is_floating_point() and value.itemsize < 2):
         return f"is {value.dtype} instead of {wanted.dtype}"
     if not value.numel() or not value.is_floating_point():
         return ""

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fpl.errors import FplError
+from fpl.errors import FplError, shortage
 from fpl.files import check_regular, damaged_member
 from fpl.models.efficientnet import INSTALL_HINT, timm_name
+from fpl.models.foreign import seems
 from fpl.models.pickled import inside
 from fpl.text import first_line
 
@@ -39,25 +40,33 @@ _THREE_CONVOLUTIONS = {
 }
 
 
-def read_state_dict(path: Path) -> dict[str, Tensor]:
+def read_state_dict(path: Path) -> dict[str, Any]:
     """Read a .safetensors file or a file of `torch.save` and strip what training tools wrap around the tensors.
 
-    `{"state_dict": ...}` and `{"model": ...}` are opened, the prefix `module.` is dropped, values that are no tensors
-    are left out.
+    `{"state_dict": ...}` and `{"model": ...}` are opened, the prefix `module.` is dropped.
+
+    Returns:
+        Name -> value, tensors and what else stands among them.
 
     Raises:
-        FplError: If the file is damaged, holds anything but plain data, or holds no tensors.
+        FplError: If the file is damaged, is of another kind, holds anything but plain data, or holds no tensors, or
+            more of them under a name than beside it.
+        ShortageError: The system does not let it be read.
     """
     check_regular(path)
     content = top = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    opened = ""
     for wrapper in _WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
-            content = content[wrapper]
-    found = content.items() if isinstance(content, Mapping) else ()
-    state = {str(name).removeprefix(_PARALLEL_PREFIX): value for name, value in found if isinstance(value, Tensor)}
-    if not state:
+            content, opened = content[wrapper], f"{opened}[{wrapper!r}]"
+    count = _tensors_in(content) if isinstance(content, Mapping) else 0
+    if not count:
         raise _no_tensors(path, top)
-    return state
+    for name, value in content.items():
+        if isinstance(value, Mapping) and _tensors_in(value) > count:
+            what = f"holds {count} tensors under parameter names, and {_tensors_in(value)} more in the table {name!r}"
+            raise FplError(what, where=str(path), hint=_save_again(path, f"{opened}[{name!r}]"))
+    return {str(name).removeprefix(_PARALLEL_PREFIX): value for name, value in content.items()}
 
 
 def _no_tensors(path: Path, content: Any) -> FplError:
@@ -88,11 +97,11 @@ def _save_again(path: Path, part: str) -> str:
     )
 
 
-def backbone_names(state: Mapping[str, Tensor], backbone: str) -> dict[str, Tensor]:
+def backbone_names(state: Mapping[str, Any], backbone: str) -> dict[str, Any]:
     """Rename tensors to the backbone's own state-dict names and drop the classifier of the ImageNet model.
 
     Args:
-        state: Tensors under the names of the file.
+        state: What the file has, under its names.
         backbone: Value of `model.backbone`.
     """
     if backbone == "efficientnet_lite0":
@@ -110,6 +119,7 @@ def stem_problem(state: Mapping[str, Tensor]) -> str | None:
     Args:
         state: Tensors under the backbone's names.
     """
+    state = {name: value for name, value in state.items() if value.ndim == 4}
     if "conv1.weight" in state:
         size = state["conv1.weight"].shape
         return f"holds a ResNet with a single {size[-2]}x{size[-1]} convolution of {size[0]} channels as stem"
@@ -160,8 +170,12 @@ def _read_safetensors(path: Path) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> FplError:
+    if (lack := shortage(error, path)) is not None:
+        return lack
+    kind, hint = seems(path)
+    reason = f": it {kind}" if kind else f" ({type(error).__name__}: {first_line(error)})"
     return FplError(
-        f"cannot be read as plain tensors ({type(error).__name__}: {first_line(error)})",
+        f"cannot be read as plain tensors{reason}",
         where=str(path),
-        hint="the file is damaged or incomplete, or holds code: fetch it again",
+        hint=hint or "the file is damaged or incomplete, or holds code: fetch it again",
     )

@@ -13,7 +13,9 @@ import torch
 
 from fpl.errors import FplError, ShortageError, file_error, shortage
 from fpl.files import check_regular, damaged_member, move, remove, remove_left_overs, write_atomic
-from fpl.text import first_line
+from fpl.models.foreign import seems
+from fpl.models.pickled import inside
+from fpl.text import enumerate_briefly, first_line
 
 KEEP = 2
 # Numbers of the system's errors that a damaged file can cause (places in it that it does not have), or what is no file:
@@ -99,7 +101,7 @@ class CheckpointFolder:
                 if isinstance(error, PartError) and lacking is None:
                     hint = f"remove {self.folder} to start the run again from step 0"
                     lacking = PartError(error.what, where=error.where or str(path), hint=hint)
-                words = error.message if error.where else f"{path}: {error.message}"
+                words = f"{error.where or path}: {error.what}"
             if paths or lacking is None:
                 instead = "continuing from the checkpoint before it" if paths else "starting again from step 0"
                 self.say(f"warning: {words}\n  -> {instead}")
@@ -174,7 +176,7 @@ def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
     except Exception as error:  # a damaged file can raise anything: zip, zlib, pickle, unicode and runtime errors
         if (lack := _lack(error, path)) is not None:
             raise lack from error
-        raise FplError(f"checkpoint cannot be read: {first_line(error)}", where=str(path)) from error
+        raise _unreadable(path, error) from error
     if not isinstance(state, dict):
         raise FplError(f"holds a {type(state).__name__}, no checkpoint", where=str(path))
     listed = state.pop(PARTS, None)
@@ -185,6 +187,13 @@ def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
     if problem:
         raise PartError(problem, where=str(path))
     return state
+
+
+def _unreadable(path: Path, error: Exception) -> FplError:
+    (kind, hint), (_, classes) = seems(path), inside(path)
+    objects = f"it holds objects ({enumerate_briefly(classes, 3)}) that could run code, which no run writes"
+    reason = f"it {kind}" if kind else objects if classes else first_line(error)
+    return FplError(f"checkpoint cannot be read: {reason}", where=str(path), hint=hint)
 
 
 def _lack(error: Exception, path: Path) -> ShortageError | None:
@@ -216,7 +225,8 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         for number, each in enumerate(value):
             yield from leaves(each, f"{path}.{number}" if path else str(number))
     elif isinstance(value, torch.Tensor):
-        yield path, f"{value.dtype}{list(value.shape)}"
+        # Of a nested one there is no shape.
+        yield path, f"{value.dtype}{'nested' if value.is_nested else list(value.shape)}"
     else:
         yield path, type(value).__name__
 

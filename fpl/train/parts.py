@@ -10,6 +10,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from fpl.errors import FplError, shortage
+from fpl.models.weights_check import oddity
 from fpl.text import enumerate_briefly, first_line
 from fpl.train.state import Memory
 
@@ -53,6 +54,8 @@ def tensors_problem(part: str, own: Mapping[str, Any], saved: Any) -> str:
         for own_kind, kind in ((value.dtype, other.dtype), (value.layout, other.layout)):
             if own_kind != kind:
                 return f"{name} of the part {part!r} is {_kind(kind)} instead of {_kind(own_kind)}"
+        if odd := oddity(other):
+            return f"{name} of the part {part!r} {odd}"
         # An empty tensor of a fresh method is one whose size the images decide.
         if value.numel() and value.shape != other.shape:
             return f"{name} of the part {part!r} is {list(other.shape)} instead of {list(value.shape)}"
@@ -139,7 +142,7 @@ def memory_problem(memory: Mapping[str, Any], total: int, classes: int) -> str:
     for name in ("history", "fuzziness", "examples"):
         if not all(type(row.get("step")) is int for row in memory[name]):
             return f"{name} of the part 'memory' has a row without its step"
-    if not all(isinstance(row.get("array"), torch.Tensor) for row in memory["examples"]):
+    if any(oddity(row.get("array")) for row in memory["examples"]):
         return "examples of the part 'memory' has a row without its picture"
     return ""
 

@@ -22,6 +22,7 @@ from fpl.files import check_regular, write_atomic
 from fpl.losses import cross_entropy
 from fpl.methods.optimizers import sgd
 from fpl.models import SegmentationNetwork, build_network
+from fpl.models.foreign import seems
 
 STEPS = 200
 _BATCH = 16
@@ -98,7 +99,9 @@ def _is_made(path: Path, about: dict[str, Any]) -> bool:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can raise anything
-        raise FplError(f"cannot be read ({type(error).__name__})", where=str(path), hint=hint) from error
+        raise FplError(
+            seems(path)[0] or f"cannot be read ({type(error).__name__})", where=str(path), hint=hint
+        ) from error
     made = found.get("about") if isinstance(found, dict) else None
     if not isinstance(made, dict):
         raise FplError("a weights file that was not made by this command", where=str(path), hint=hint)
