@@ -22,10 +22,11 @@ from fpl.store.done import read_run
 from fpl.store.lease import TakenError
 from fpl.store.write import run_path, write_failure
 from fpl.sweep.execution import Execution
-from fpl.sweep.local import LostWorkerError, Report, StoppedError, run_local
+from fpl.sweep.local import Report, StoppedError, run_local
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import pin
 from fpl.text import timestamp
+from fpl.train.meeting import LostWorkerError
 from fpl.train.runtime import Verdict
 
 Status = Literal["done", "failed", "stopped"]

@@ -32,10 +32,11 @@ from fpl.sweep.plan.costs import Costs, silent
 from fpl.sweep.prepare import Prepared, fits_in_memory, prepare
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.loop import OnMetrics, Run, RunData
+from fpl.train.meeting import worker_group
 from fpl.train.options import LoopOptions
 from fpl.train.owner import check_own
 from fpl.train.progress import Progress
-from fpl.train.runtime import State, TrainingError, Verdict, Workers, check_precision, select_device, worker_group
+from fpl.train.runtime import State, Verdict, Workers, check_precision, select_device
 from fpl.train.state import Outcome
 
 DEFAULTS = LoopOptions()
@@ -44,10 +45,6 @@ Report = Callable[[int, dict[str, float]], Verdict]
 
 class StoppedError(FplError):
     """Whoever launched the run told it to stop at a report; its checkpoint is kept."""
-
-
-class LostWorkerError(TrainingError):
-    """Another worker of the run is gone; why is for that one to say."""
 
 
 class LocalContext:
@@ -133,13 +130,14 @@ def run_local(
         ShortageError: Its id is not the planned one here.
         StoppedError: `on_report` told it to stop.
         TakenError: Another process is training it.
+        LostWorkerError: Another worker is gone, or never came.
     """
     prepared = prepare(config, places, expected)
     done = run_path(places.out, prepared.run_id)
     where = select_device(device)
     check_loss(where)
     check_precision(prepared.config.train, where)
-    with worker_group(where) as workers, _peers(workers):
+    with worker_group(where, say) as workers:
         if workers.rank > 0:
             say = silent
         if problem := worker_problem(prepared.config, workers.world_size):
@@ -194,22 +192,6 @@ def _finish(
         )
     if workers.rank == 0:
         write_outcome(out, prepared, outcome, workers, device, options)
-
-
-@contextlib.contextmanager
-def _peers(workers: Workers) -> Iterator[None]:
-    """A worker that loses its peers says so in one line: the peer's own message tells why."""
-    try:
-        yield
-    except RuntimeError as error:
-        lost = isinstance(error, dist.DistError) or "gloo" in str(error).lower()
-        if workers.world_size == 1 or not lost:
-            raise
-        raise LostWorkerError(
-            f"lost another worker: {str(error).splitlines()[0]}",
-            where=f"rank {workers.rank} of {workers.world_size}",
-            hint="the worker that failed first says why; the same command continues from the last checkpoint",
-        ) from None
 
 
 def _train(

@@ -55,6 +55,6 @@ def check_meeting() -> None:
         what = f"is {rank}; allowed: 0 .. WORLD_SIZE - 1 = {workers - 1}"
         raise FplError(what, where="environment variable RANK", hint=_HINT)
     port = os.environ["MASTER_PORT"]
-    if not (port.isdecimal() and len(port) < 6 and int(port) < 2**16):
-        what = f"is {port[:40]!r}; allowed: a whole number below 65536"
+    if not (port.isdecimal() and len(port) < 6 and 0 < int(port) < 2**16):
+        what = f"is {port[:40]!r}; allowed: a whole number from 1 to 65535"
         raise FplError(what, where="environment variable MASTER_PORT", hint=_HINT)

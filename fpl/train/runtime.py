@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from fpl.config.defaults import MOST_THREADS
 from fpl.config.schema import RunConfig
 from fpl.config.sections import TrainConfig
 from fpl.errors import FplError
-from fpl.train.launched import check_launch, check_meeting, launch_value
+from fpl.train.launched import launch_value
 
 State = dict[str, Any]
 # The first GPUs with TF32: Ampere.
@@ -160,28 +160,6 @@ def compile_networks(networks: Iterable[torch.nn.Module], device: torch.device, 
         ) from error
     for network in networks:
         network.compile(dynamic=False)
-
-
-@contextlib.contextmanager
-def worker_group(device: torch.device) -> Iterator[Workers]:
-    """Join the process group that `torchrun` or Ray Train describes in the environment, if there is one.
-
-    Raises:
-        FplError: What the environment says about the workers is no such description.
-    """
-    if dist.is_initialized():
-        yield Workers(dist.get_rank(), dist.get_world_size())
-        return
-    check_launch()
-    if launch_value("WORLD_SIZE") == 1:
-        yield Workers()
-        return
-    check_meeting()
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield Workers(dist.get_rank(), dist.get_world_size())
-    finally:
-        dist.destroy_process_group()
 
 
 def select_device(name: str) -> torch.device:

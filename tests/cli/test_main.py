@@ -19,6 +19,8 @@ import fpl.__main__
 from fpl.cli import main as cli
 from fpl.files import write_atomic
 from fpl.sweep.places import Places
+from fpl.train import meeting
+from tests.ports import free_ports
 
 
 def call(
@@ -299,6 +301,18 @@ def test_workers_that_cannot_find_one_another_are_told_why(  # type: ignore[no-u
         monkeypatch.setenv(name, value)
     code, _, err = fpl_command("train", run_file, *folders(places), "--threads", "1")
     assert code == 2 and f"environment variable {words}" in err
+
+
+def test_workers_that_do_not_come_end_the_command_in_words(  # type: ignore[no-untyped-def]
+    run_file: Path, places: Places, fpl_command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meeting, "PATIENCE", 0.3)
+    group = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(*free_ports(1))}
+    for name, value in group.items():
+        monkeypatch.setenv(name, value)
+    code, _, err = fpl_command("train", run_file, *folders(places), "--threads", "1", "--device", "cpu")
+    assert code == 1 and "error (rank 1): rank 1 of 2: waited 0 s in vain for the first worker, at 127.0.0.1:" in err
+    assert "Traceback" not in err
 
 
 def test_a_file_where_an_option_names_a_folder_is_said_with_the_option(fpl_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -20,9 +20,9 @@ from fpl.sweep.job import run_job
 from fpl.sweep.launch import gang, group, inline
 from fpl.sweep.launch.gang import GangTrial
 from fpl.sweep.launch.inline import InlineTrial
-from fpl.sweep.local import LostWorkerError
 from fpl.sweep.places import Places
 from fpl.sweep.plan.needs import Needs
+from fpl.train.meeting import LostWorkerError
 from tests.sweep.ray_support import job_of
 
 LOST = [

@@ -25,9 +25,9 @@ from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, lacking, reason_of, run_job
 from fpl.sweep.launch.rendezvous import OwnAddressConfig
 from fpl.sweep.launch.trial import own_node
-from fpl.sweep.local import LostWorkerError
 from fpl.sweep.nodes import Sight
 from fpl.text import first_line
+from fpl.train.meeting import LostWorkerError
 from fpl.train.runtime import Verdict
 
 # Seconds a call to the mailbox waits before it is made again.
