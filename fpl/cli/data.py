@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fpl.cli.options import folder_to_use
+from fpl.config.defaults import MOST_LOADER_WORKERS, MOST_SEED, MOST_SIDE, MOST_THREADS
 from fpl.errors import Interrupted
 from fpl.interrupt import terminated_like_interrupted
 
@@ -55,7 +56,7 @@ def draw(
         int | None,
         typer.Option("--validation", min=1, max=MOST_DRAWN, help="Validation images.", show_default="100, 150"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other scenes.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Another seed draws other scenes.")] = 0,
 ) -> None:
     """Draw a synthetic data set in the file layout of the real one."""
     from fpl.data.synthetic import CITY_COUNTS, VOC_COUNTS, draw_city, draw_voc
@@ -84,7 +85,10 @@ def check(
     dataset: Annotated[str, typer.Argument(help="Data set, for example camvid.")],
     data_root: DataRoot = DATA,
     fast: Annotated[bool, typer.Option("--fast", help="Decode only 50 images of each part.")] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes that decode.", show_default="all cores")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_LOADER_WORKERS, help="Processes that decode.", show_default="all cores"),
+    ] = None,
 ) -> None:
     """Decode every image and label, check the lists, and tell all that is wrong; exits with 2 if anything is."""
     from fpl.data.spec import find_root, get_spec
@@ -117,8 +121,12 @@ def cache(
             "--cache", envvar="FPL_CACHE", help="Folder of the caches.", show_default=".cache/fpl in the data set"
         ),
     ] = None,
-    downscale: Annotated[int, typer.Option(min=1, help="data.downscale of the runs that will use it.")] = 1,
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads that decode.", show_default="all cores")] = None,
+    downscale: Annotated[
+        int, typer.Option(min=1, max=MOST_SIDE, help="data.downscale of the runs that will use it.")
+    ] = 1,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=MOST_THREADS, help="Threads that decode.", show_default="all cores")
+    ] = None,
 ) -> None:
     """Decode all images once per machine, for training to map into memory; repairs and completes what is there."""
     from fpl.data.build_cache import build_cache, plan_cache
@@ -164,7 +172,9 @@ def prepare_data(
     ] = None,
     data_root: DataRoot = DATA,
     fast: Annotated[bool, typer.Option("--fast", help="Check only 50 images of each part at the end.")] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes that check.", show_default="all cores")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=MOST_LOADER_WORKERS, help="Processes that check.", show_default="all cores")
+    ] = None,
 ) -> None:
     """Make a data set of its archives and check it; continues where it was stopped. Nothing is unpacked by hand.
 

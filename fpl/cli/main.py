@@ -16,7 +16,7 @@ from fpl.cli.data import DATA, DataRoot, data_app, interruptible
 from fpl.cli.figures import figures
 from fpl.cli.groups import grouped
 from fpl.cli.option_groups import Folders
-from fpl.cli.options import A_STORE, Scratch, file_to_write, folder_to_use, refuse_urls
+from fpl.cli.options import A_STORE, CHECKPOINT, DIAGNOSE, Scratch, file_to_write, folder_to_use, refuse_urls
 from fpl.cli.plan import plan
 from fpl.cli.rehearse import rehearse
 from fpl.cli.report import report
@@ -25,7 +25,16 @@ from fpl.cli.search import search
 from fpl.cli.show import show
 from fpl.cli.splits import splits_app
 from fpl.cli.tables import tables
-from fpl.config.defaults import DIAGNOSE_EVERY, MOST_LOADER_WORKERS, MOST_THREADS
+from fpl.config.defaults import (
+    DIAGNOSE_EVERY,
+    MOST_CHANNELS,
+    MOST_DEPTH,
+    MOST_LOADER_WORKERS,
+    MOST_PICTURES,
+    MOST_SEED,
+    MOST_STEPS,
+    MOST_THREADS,
+)
 from fpl.config.stores import LOCAL, STORES
 from fpl.data.parallel import core_count
 from fpl.errors import FplError, file_error, shortage
@@ -135,12 +144,10 @@ class TrainOptions(LoopOptions):
     loader_workers: Annotated[
         int, typer.Option(min=0, max=MOST_LOADER_WORKERS, help="Processes that read images; 0: this one.")
     ] = 0
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100
-    log_every: Annotated[int, typer.Option(min=1, help="Steps between rows of the history.")] = 10
-    diagnose_every: Annotated[
-        int, typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never.")
-    ] = DIAGNOSE_EVERY
-    examples: Annotated[int, typer.Option(min=0, help="Images of which pictures are kept.")] = 0
+    checkpoint_every: Annotated[int, CHECKPOINT] = 100
+    log_every: Annotated[int, typer.Option(min=1, max=MOST_STEPS, help="Steps between rows of the history.")] = 10
+    diagnose_every: Annotated[int, DIAGNOSE] = DIAGNOSE_EVERY
+    examples: Annotated[int, typer.Option(min=0, max=MOST_PICTURES, help="Images of which pictures are kept.")] = 0
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files below OUT.")] = False
 
 
@@ -182,9 +189,9 @@ def pretrain(
     weights: Annotated[
         Path, typer.Option(envvar="FPL_WEIGHTS", help="Folder of pretrained weights.", callback=folder_to_use)
     ],
-    width: Annotated[int, typer.Option(min=8, help="model.tiny_width.")] = 16,
-    depth: Annotated[int, typer.Option(min=1, help="model.tiny_depth.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, other weights.")] = 0,
+    width: Annotated[int, typer.Option(min=8, max=MOST_CHANNELS, help="model.tiny_width.")] = 16,
+    depth: Annotated[int, typer.Option(min=1, max=MOST_DEPTH, help="model.tiny_depth.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Another seed, other weights.")] = 0,
 ) -> None:
     """Pre-train the tiny backbone on drawn textures: its stand-in for ImageNet weights, made once."""
     from fpl.train.pretrain import STEPS, pretrain_tiny

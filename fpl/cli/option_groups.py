@@ -12,6 +12,7 @@ import typer
 from fpl.cli.data import DATA, SPLITS, DataRoot, Splits
 from fpl.cli.groups import LAST
 from fpl.cli.options import (
+    CHECKPOINT,
     EXPERIMENTS,
     ROWS_HELP,
     Experiments,
@@ -24,7 +25,15 @@ from fpl.cli.options import (
     Stop,
     folder_to_use,
 )
-from fpl.config.defaults import MOST_LOADER_WORKERS, MOST_THREADS, Rows
+from fpl.config.defaults import (
+    MOST_DEVICES,
+    MOST_GPUS,
+    MOST_LOADER_WORKERS,
+    MOST_SEED,
+    MOST_THREADS,
+    MOST_WORKERS,
+    Rows,
+)
 from fpl.mirror import mirror_of
 
 if TYPE_CHECKING:
@@ -134,10 +143,18 @@ class Launch:
         Literal["inline", "gang", "train"] | None,
         typer.Option(help="One process a run; warm Ray Train workers; a Ray Train run each."),
     ] = None
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes per run of gang and train.")] = None
-    gpus_per_worker: Annotated[float | None, typer.Option(min=0.0, help="GPUs that each process holds.")] = None
-    cpus_per_worker: Annotated[float | None, typer.Option(min=0.01, help="CPUs that each process holds.")] = None
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="all that fit")] = None
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=MOST_WORKERS, help="Processes per run of gang and train.")
+    ] = None
+    gpus_per_worker: Annotated[
+        float | None, typer.Option(min=0.0, max=MOST_GPUS, help="GPUs that each process holds.")
+    ] = None
+    cpus_per_worker: Annotated[
+        float | None, typer.Option(min=0.01, max=MOST_THREADS, help="CPUs that each process holds.")
+    ] = None
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=MOST_DEVICES, help="Runs at once.", show_default="all that fit")
+    ] = None
     threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads of each process.")] = None
 
     def over(self, scale: ScaleFile, *, local: bool = False, **changes: Any) -> Execution:
@@ -158,7 +175,7 @@ class RunLaunch(Launch):
     loader_workers: Annotated[
         int | None, typer.Option(min=0, max=MOST_LOADER_WORKERS, help="Processes that read images.")
     ] = None
-    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None
+    checkpoint_every: Annotated[int | None, CHECKPOINT] = None
     tensorboard: Annotated[
         bool | None, typer.Option("--tensorboard", help="Write TensorBoard files of all runs below OUT/tensorboard.")
     ] = None
@@ -199,7 +216,7 @@ class Searching:
         ),
     ] = None
     sampler: Sampler = None
-    sampler_seed: Annotated[int, typer.Option(min=0, help="Of the sampler.")] = 0
+    sampler_seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of the sampler.")] = 0
     stop: Stop = None
     protocol: Protocol = None
     objectives: Annotated[

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fpl.config import defaults
-from fpl.config.defaults import Rows
+from fpl.config.defaults import MOST_RUNS, MOST_STEPS, Rows
 from fpl.config.shipped import experiments_folder
 from fpl.errors import FplError
 from fpl.mirror import SCRATCH_VARIABLE
@@ -28,7 +28,9 @@ Names = Annotated[
     ),
 ]
 Scale = Annotated[str, typer.Option(help="mini, camvid or paper: experiments/scale/NAME.toml.")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="Runs per cell.", show_default="what the scale says")]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, max=MOST_RUNS, help="Runs per cell.", show_default="what the scale says")
+]
 ROWS_HELP = "paper: the rows that the paper measured; all: the suite's own too, controls and the like."
 RowsShown = Annotated[
     Rows | None, typer.Option(help=ROWS_HELP, show_default="the paper's, and others that have results")
@@ -125,6 +127,12 @@ Experiments = Annotated[
     Path, typer.Option(help="Folder of tables, recipes and scales.", show_default="./experiments, or the package's")
 ]
 
+# Of a run, and None where a scale may say it.
+CHECKPOINT: Any = typer.Option(min=1, max=MOST_STEPS, help="Steps between checkpoints.")
+DIAGNOSE: Any = typer.Option(
+    min=0, max=MOST_STEPS, help="Steps between diagnostics, which read labels of unlabeled images; 0: never."
+)
+
 # What a search may be told beside its file; None leaves what the file says.
 Sampler = Annotated[
     defaults.Sampler | None,
@@ -143,5 +151,7 @@ Protocol = Annotated[
 ]
 SearchSplits = Annotated[
     int | None,
-    typer.Option("--trial-splits", min=1, help="Splits per trial, numbers 0, 1, ...", show_default="search file"),
+    typer.Option(
+        "--trial-splits", min=1, max=MOST_RUNS, help="Splits per trial, numbers 0, 1, ...", show_default="search file"
+    ),
 ]

@@ -12,7 +12,7 @@ from fpl.cli.groups import grouped
 from fpl.cli.option_groups import Asked, Folders, Launch, Searching
 from fpl.cli.options import Address, Local, SearchSplits, Store
 from fpl.cli.planning import Machine, calibrate_runs, hours_text, plan_console, print_table
-from fpl.config.defaults import CITED, CITED_HERE, REPEATS
+from fpl.config.defaults import CITED, CITED_HERE, MOST_DEVICES, MOST_STEPS, REPEATS
 from fpl.errors import FplError
 from fpl.text import duration, plural, say, size_text
 
@@ -35,8 +35,12 @@ def plan(
     address: Address = None,
     local: Local = False,
     launch: Launch,
-    cores: Annotated[int | None, typer.Option(min=1, help="Plan for so many cores.", show_default="found here")] = None,
-    gpus: Annotated[int | None, typer.Option(min=0, help="Plan for so many GPUs.", show_default="found here")] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, max=MOST_DEVICES, help="Plan for so many cores.", show_default="found here")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=0, max=MOST_DEVICES, help="Plan for so many GPUs.", show_default="found here")
+    ] = None,
     gpu_memory: Annotated[
         str | None,
         typer.Option(help="Plan for GPUs of so much memory, such as 24GB or 32GiB.", show_default="found here"),
@@ -49,7 +53,10 @@ def plan(
         ),
     ] = None,
     calibrate: Annotated[
-        int, typer.Option(min=0, help="First time so many steps of the costliest kinds of runs on this machine.")
+        int,
+        typer.Option(
+            min=0, max=MOST_STEPS, help="First time so many steps of the costliest kinds of runs on this machine."
+        ),
     ] = 0,
     search: Annotated[
         str | None, typer.Option(help="Plan this search: experiments/search/NAME.toml, or a path.")

@@ -12,10 +12,10 @@ import typer
 from fpl.cli.data import interruptible
 from fpl.cli.groups import grouped
 from fpl.cli.option_groups import Asked, Folders, RunLaunch
-from fpl.cli.options import Address, Local, Publish, Store
+from fpl.cli.options import DIAGNOSE, Address, Local, Publish, Store
 from fpl.cli.planning import check_publish, compact_store
 from fpl.cli.reproduced import show, write_live
-from fpl.config.defaults import REPEATS
+from fpl.config.defaults import MOST_RUNS, REPEATS
 from fpl.errors import FplError
 from fpl.text import say
 
@@ -39,13 +39,11 @@ def reproduce(
     address: Address = None,
     local: Local = False,
     launch: RunLaunch,
-    diagnose_every: Annotated[
-        int | None,
-        typer.Option(min=0, help="Steps between diagnostics, which read labels of unlabeled images; 0: never."),
-    ] = None,
+    diagnose_every: Annotated[int | None, DIAGNOSE] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
     repeats: Annotated[
-        int | None, typer.Option(min=2, help="Of `noise`: repetitions of the one run.", show_default=str(REPEATS))
+        int | None,
+        typer.Option(min=2, max=MOST_RUNS, help="Of `noise`: repetitions of the one run.", show_default=str(REPEATS)),
     ] = None,
 ) -> None:
     """Train what the tables lack and print them beside the paper; the same command continues after a kill."""

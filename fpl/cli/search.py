@@ -13,6 +13,7 @@ from fpl.cli.groups import grouped
 from fpl.cli.option_groups import Folders, RunLaunch, Searching
 from fpl.cli.options import EXPERIMENTS, Address, Experiments, Publish, Scale, SearchSplits, Store
 from fpl.cli.planning import check_publish, compact_store
+from fpl.config.defaults import MOST_RUNS
 from fpl.errors import FplError
 from fpl.text import say
 
@@ -32,7 +33,7 @@ def search(
     scale: Scale = "mini",
     searching: Searching,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Runs per trial and split.", show_default="search file")
+        int | None, typer.Option(min=1, max=MOST_RUNS, help="Runs per trial and split.", show_default="search file")
     ] = None,
     trial_splits: SearchSplits = None,
     out: Store = None,

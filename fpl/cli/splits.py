@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fpl.cli.data import DATA, SPLITS, DataRoot, Splits, interruptible
+from fpl.config.defaults import MOST_SEED
 
 if TYPE_CHECKING:
     from fpl.data.spec import DatasetSpec
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 splits_app = typer.Typer(help="Lists of labeled and unlabeled images.", no_args_is_help=True)
 
 Dataset = Annotated[str, typer.Argument(help="Data set, for example camvid.")]
-Index = Annotated[int, typer.Option(min=0, help="Another split of the same fraction; 0 is the published one.")]
+Index = Annotated[
+    int, typer.Option(min=0, max=MOST_SEED, help="Another split of the same fraction; 0 is the published one.")
+]
 OneDataset = Annotated[str | None, typer.Argument(help="Only this data set.", show_default="all")]
 OneFamily = Annotated[str | None, typer.Option("--family", help="Only this family.", show_default="all")]
 OneFraction = Annotated[str | None, typer.Option("--fraction", help="Only this fraction.", show_default="all")]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fpl.config.cells import Cell, Resolver, chosen
-from fpl.config.defaults import Rows
+from fpl.config.defaults import MOST_RUNS, Rows
 from fpl.config.experiment import Experiment, load_experiments
 from fpl.config.figure import load_figures
 from fpl.config.scale import ScaleFile, read_scale, scale_path
@@ -76,8 +76,9 @@ def load_campaign(
     every = load_experiments(folder / TABLES)
     loaded = scale_file(folder, scale)
     count = loaded.seeds if seeds is None else seeds
-    if count < 1:
-        raise FplError(f"{count} seeds per cell", where="--seeds", hint="at least 1")
+    if not 1 <= count <= MOST_RUNS:
+        where = f"[scale] of {loaded.path}" if seeds is None else "--seeds"
+        raise FplError(f"{count} seeds per cell", where=where, hint=f"between 1 and {MOST_RUNS}")
     resolver = Resolver(folder / BASE, loaded, range(count), rows, overrides, names)
     experiments = [item for item in every if not names or any(_names_table(name, item.name) for name in names)]
     tables = {item.name: resolver.cells(item) for item in experiments}

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fpl.config.gates import gate_warnings
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction
+from fpl.config.section import Fraction, NotNegative
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
@@ -25,7 +25,7 @@ class ConsistencyOptions(MethodOptions):
     """
 
     # Of the consistency.
-    weight: Annotated[float, Field(ge=0.0)]
+    weight: NotNegative
     # Share of training over which the weight rises (sigmoid, as the released `--rampup`). Its scripts have none.
     ramp: Fraction = 0.0
     # A pixel is sure where the teacher's highest probability is this or more; 0 is no gate (released: --conf_thresh).

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fpl.config.section import Count, Fraction, Length, Section, Width
+from fpl.config.section import AboveZero, Count, Fraction, Length, NotNegative, Section, Width
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
@@ -31,7 +31,7 @@ class ContrastOptions(Section):
     definition: Literal["paper", "released"] = "paper"
     # Of the loss; 0 is none, and nothing of it is built. Paper, by its author (issue 57 of the code), and with_AEL;
     # released: 1, never set.
-    weight: Annotated[float, Field(ge=0.0)] = 0.1
+    weight: NotNegative = 0.1
     # Divides the weight. Both branches divide this loss by the number of their processes once more than all others: 8
     # (Cityscapes) or 4 (VOC).
     divisor: Count = 1
@@ -45,7 +45,7 @@ class ContrastOptions(Section):
     # Anchors of each class and step (M), drawn with replacement in every group of images; negatives of each anchor (N).
     anchors: Count = 256
     negatives: Count = 50
-    temperature: Annotated[float, Field(gt=0.0)] = 0.5
+    temperature: AboveZero = 0.5
     # An anchor's class has a larger probability than this (delta_p).
     anchor_confidence: Fraction = 0.3
     # Ranks of a class among a pixel's probabilities, from 0. Below the first (r_l) it is too likely to be ruled out on

@@ -10,6 +10,19 @@ DIAGNOSE_EVERY = 50
 MOST_THREADS = 1024
 # Processes that read images for one worker: each takes some 100 MB, and a machine that has none left kills others.
 MOST_LOADER_WORKERS = 256
+# Seeds, of whatever: beyond, torch and Optuna have none. Indices of splits stand beside them.
+MOST_SEED = 2**31 - 1
+# Runs of a cell or of a trial: a plan of all tables makes each as a value.
+MOST_RUNS = 1000
+MOST_STEPS = 10**9
+# Processes that share a run: no batch has more images.
+MOST_WORKERS = 4096
+# Of one process; and of all machines together, cores as well, or runs at once.
+MOST_GPUS, MOST_DEVICES = 64, 10**6
+# Images of which a run keeps pictures.
+MOST_PICTURES = 1000
+# Of a network, and pixels of a side.
+MOST_CHANNELS, MOST_DEPTH, MOST_SIDE = 65_536, 1000, 8192
 
 # Repetitions of one run with one seed, for the noise floor.
 REPEATS = 3

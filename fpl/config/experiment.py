@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from fpl.config.explain import Parts, check_names, validated
 from fpl.config.layers import read_tables
 from fpl.config.registry import method_names, options_class
-from fpl.config.section import Part
+from fpl.config.section import AboveZero, Part
 from fpl.errors import FplError
 from fpl.files import visible
 from fpl.names import Name
@@ -93,7 +93,7 @@ class Row(Part):
     settings: dict[str, Any] = Field(default_factory=dict, alias="set")
     threshold: float | list[float] | None = None
     multiply: dict[str, float] = Field(default_factory=dict)
-    matched_weight: Annotated[float, Field(gt=0.0)] = 1.0
+    matched_weight: AboveZero = 1.0
     without: dict[str, str] = Field(default_factory=dict)
     values: list[Printed] = Field(default_factory=list)
     arrows: list[Printed] = Field(default_factory=list)

@@ -7,14 +7,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from fpl.config.defaults import MOST_LOADER_WORKERS, MOST_THREADS
+from fpl.config.defaults import (
+    MOST_DEVICES,
+    MOST_GPUS,
+    MOST_LOADER_WORKERS,
+    MOST_PICTURES,
+    MOST_STEPS,
+    MOST_THREADS,
+    MOST_WORKERS,
+)
 from fpl.config.section import Section
 from fpl.errors import FplError
 
 Launcher = Literal["inline", "gang", "train"]
-_FromZero = Annotated[int, Field(ge=0)]
-_FromOne = Annotated[int, Field(ge=1)]
-_Share = Annotated[float, Field(ge=0.0)]
+_Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)]
+_Cpus = Annotated[float, Field(ge=0.0, le=MOST_THREADS)]
+_Steps = Annotated[int, Field(ge=1, le=MOST_STEPS)]
 
 
 class _Launch(Section):
@@ -28,19 +36,19 @@ class _Launch(Section):
 
     gang: list[str] | None = None
     launcher: Launcher | None = None
-    workers: _FromOne | None = None
-    cpus_per_worker: _Share | None = None
-    gpus_per_worker: _Share | None = None
-    gang_workers: _FromOne | None = None
-    gang_cpus_per_worker: _Share | None = None
-    concurrency: _FromOne | None = None
-    max_failures: _FromZero | None = None
+    workers: _Workers | None = None
+    cpus_per_worker: _Cpus | None = None
+    gpus_per_worker: Annotated[float, Field(ge=0.0, le=MOST_GPUS)] | None = None
+    gang_workers: _Workers | None = None
+    gang_cpus_per_worker: _Cpus | None = None
+    concurrency: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
+    max_failures: Annotated[int, Field(ge=0, le=1000)] | None = None
     threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = None
     loader_workers: Annotated[int, Field(ge=0, le=MOST_LOADER_WORKERS)] | None = None
-    checkpoint_every: _FromOne | None = None
-    log_every: _FromOne | None = None
-    diagnose_every: _FromZero | None = None
-    examples: _FromZero | None = None
+    checkpoint_every: _Steps | None = None
+    log_every: _Steps | None = None
+    diagnose_every: Annotated[int, Field(ge=0, le=MOST_STEPS)] | None = None
+    examples: Annotated[int, Field(ge=0, le=MOST_PICTURES)] | None = None
     tensorboard: bool | None = None
     callbacks: list[str] | None = None
     local: bool | None = None

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from fpl.config.defaults import MOST_SEED
 from fpl.config.registry import MethodConfig
 from fpl.config.section import Section
 from fpl.config.sections import (
@@ -32,7 +33,7 @@ MOST_PIXELS = 2**28
 class RunConfig(Section):
     """One training run as a value."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
     data: DataConfig
     model: ModelConfig
     method: MethodConfig

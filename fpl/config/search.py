@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import Field, model_validator
 
-from fpl.config.defaults import Images, Sampler, Stop
+from fpl.config.defaults import MOST_RUNS, MOST_STEPS, Images, Sampler, Stop
 from fpl.config.explain import Parts, validated
 from fpl.config.layers import flatten, read_tables
 from fpl.config.section import Part
@@ -130,20 +130,22 @@ class Head(Part):
     caption: str
     on: list[str] = Field(min_length=1)
     points: list[str] = Field(default_factory=list)
-    trials: int = Field(default=24, ge=1)
-    seeds: int = Field(default=1, ge=1)
-    splits: int = Field(default=1, ge=1)
+    trials: int = Field(default=24, ge=1, le=100_000)
+    seeds: int = Field(default=1, ge=1, le=MOST_RUNS)
+    splits: int = Field(default=1, ge=1, le=MOST_RUNS)
     objectives: tuple[Objective, ...] = ("miou",)
     selection: Literal["best", "last"] = "best"
     sampler: Sampler = "tpe"
     stop: Stop = "asha"
     protocol: Images = "val"
-    holdout: int = Field(default=4, ge=2)
+    holdout: int = Field(default=4, ge=2, le=MOST_STEPS)
 
     @model_validator(mode="after")
     def _check(self) -> Head:
         if self.objectives[:1] != ("miou",) or len(set(self.objectives)) < len(self.objectives):
             raise ValueError("objectives begin with miou and name nothing twice")
+        if self.seeds * self.splits > MOST_RUNS:
+            raise ValueError(f"{self.seeds} seeds of {self.splits} splits: at most {MOST_RUNS} runs make a trial")
         return self
 
 

@@ -6,12 +6,17 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fpl.config.defaults import MOST_CHANNELS, MOST_SIDE, MOST_STEPS
+
 # Limits far above anything that trains: what lies beyond is a slip of the keyboard, and would end in want of memory.
-Side = Annotated[int, Field(ge=1, le=8192)]
+Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
 ImageCount = Annotated[int, Field(ge=1, le=4096)]
 Count = Annotated[int, Field(ge=1, le=65_536)]
-Width = Count
-Length = Annotated[int, Field(ge=1, le=10**9)]
+Width = Annotated[int, Field(ge=1, le=MOST_CHANNELS)]
+Length = Annotated[int, Field(ge=1, le=MOST_STEPS)]
+# Weights, rates and the like; the bound is that of float32.
+NotNegative = Annotated[float, Field(ge=0.0, le=1e30)]
+AboveZero = Annotated[float, Field(gt=0.0, le=1e30)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Scale = Annotated[float, Field(gt=0.0, le=10.0)]
 Size = tuple[Side, Side]

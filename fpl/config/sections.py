@@ -6,7 +6,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fpl.config.section import Digest, ImageCount, Length, Scale, Section, Side, Size, Width, is_unset
+from fpl.config.defaults import MOST_DEPTH, MOST_SEED, MOST_STEPS
+from fpl.config.section import (
+    AboveZero,
+    Digest,
+    ImageCount,
+    Length,
+    NotNegative,
+    Scale,
+    Section,
+    Side,
+    Size,
+    Width,
+    is_unset,
+)
 
 
 def _off(value: object) -> bool:
@@ -27,10 +40,10 @@ class SplitConfig(Section):
     family: str = "every-nth"
     fraction: Annotated[str, Field(pattern=r"^(1/[1-9][0-9]*|[1-9][0-9]*)$", coerce_numbers_to_str=True)]
     # Which of the splits of this fraction: an axis of its own beside the seed. 0 is the published one.
-    index: Annotated[int, Field(ge=0)] = 0
+    index: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
     # Every so-manieth labeled image is kept from training, also as an unlabeled one, and the run is validated on these
     # instead of the validation part: what a search may choose by. Not part of a run's identity where it is unset.
-    holdout: Annotated[int | None, Field(ge=2, exclude_if=is_unset)] = None
+    holdout: Annotated[int | None, Field(ge=2, le=MOST_STEPS, exclude_if=is_unset)] = None
     labeled: Digest | None = None
     unlabeled: Digest | None = None
 
@@ -93,7 +106,7 @@ class ModelConfig(Section):
     # Only for backbone = "tiny". From 8 channels: on processors with AVX2 alone, oneDNN's backward pass of a 1x1
     # convolution of stride 2 with fewer writes behind its buffer (torch 2.14.1).
     tiny_width: Annotated[Width, Field(ge=8)] = 16
-    tiny_depth: Annotated[int, Field(ge=1, le=1000)] = 1
+    tiny_depth: Annotated[int, Field(ge=1, le=MOST_DEPTH)] = 1
 
     @model_validator(mode="after")
     def _normalise(self) -> ModelConfig:
@@ -153,7 +166,7 @@ class LossConfig(Section):
     # Hard pixels that a group of images (data.groups) keeps at least.
     ohem_min_kept: Length = 50_000
     # Only for model.network = "ael": weight of the auxiliary head's supervised loss.
-    auxiliary_weight: Annotated[float, Field(ge=0.0)] = 0.4
+    auxiliary_weight: NotNegative = 0.4
 
     @model_validator(mode="after")
     def _normalise(self) -> LossConfig:
@@ -189,14 +202,14 @@ class LossConfig(Section):
 class OptimConfig(Section):
     """SGD with the poly schedule. The rates are absolute: no worker count ever enters."""
 
-    lr: Annotated[float, Field(gt=0.0)]
+    lr: AboveZero
     # The head (everything behind the backbone) trains at lr * head_lr_multiplier.
-    head_lr_multiplier: Annotated[float, Field(gt=0.0)] = 1.0
+    head_lr_multiplier: AboveZero = 1.0
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0.0)] = 1e-4
+    weight_decay: NotNegative = 1e-4
     # CPS decays convolution weights only; AEL decays everything.
     decay_norm_and_bias: bool = False
-    poly_power: Annotated[float, Field(ge=0.0)] = 0.9
+    poly_power: NotNegative = 0.9
 
 
 class TrainConfig(Section):

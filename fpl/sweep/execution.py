@@ -59,7 +59,7 @@ class Execution(LoopOptions):
                 hint="whole GPUs, or a part of one (0.5): Ray gives no worker a part beside whole ones",
             )
         some = self.cpus_per_worker > 0 or (self.cpus_per_worker == 0 and (self.local or self.launcher != "inline"))
-        if self.workers < 1 or not some or self.gpus_per_worker < 0:
+        if self.workers < 1 or not some or not self.gpus_per_worker >= 0:
             raise FplError(f"a run needs workers and CPUs, asked for {self.words()}", where="--workers")
         if self.launcher == "inline" and self.workers > 1:
             raise FplError(

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fpl.config.defaults import MOST_CHANNELS, MOST_DEPTH, MOST_SEED
 from fpl.config.sections import ModelConfig, OptimConfig
 from fpl.config.weights import CHECKSUM_SUFFIX, weights_file_names
 from fpl.data.augment import normalise
@@ -55,11 +56,12 @@ def pretrain_tiny(
         stands beside it, `.sha256`.
 
     Raises:
-        FplError: A file made in another way stands there, or a number is below its minimum.
+        FplError: A file made in another way stands there, or a number is outside of its limits.
     """
-    if width < 8 or min(depth, steps) < 1:
-        what = f"width {width}, depth {depth}, steps {steps}"
-        raise FplError(what, hint="the width must be 8 or more, the others 1 or more")
+    if not (8 <= width <= MOST_CHANNELS and 1 <= depth <= MOST_DEPTH and steps >= 1 and 0 <= seed <= MOST_SEED):
+        what = f"width {width}, depth {depth}, steps {steps}, seed {seed}"
+        limits = f"width 8 to {MOST_CHANNELS}, depth 1 to {MOST_DEPTH}, 1 step or more, seed 0 to {MOST_SEED}"
+        raise FplError(what, hint=limits)
     model = ModelConfig(
         backbone="tiny", pretrained="none", tiny_width=width, tiny_depth=depth,
         aspp_rates=(1, 2, 3), head_channels=32, low_level_channels=16,

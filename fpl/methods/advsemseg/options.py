@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction
+from fpl.config.section import AboveZero, Fraction, NotNegative
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
 
-Weight = Annotated[float, Field(ge=0.0)]
 Channels = Annotated[int, Field(ge=1, le=1024)]
 
 
@@ -33,7 +32,7 @@ class AdvSemSegOptions(MethodOptions):
 
     name: Literal["advsemseg"]
     # Of the self-labels' loss (lambda_semi). PixelSSL has no such loss: self_labels = false.
-    weight: Annotated[float, Field(gt=0.0)] = 0.1
+    weight: AboveZero = 0.1
     self_labels: bool = True
     # Where the discriminator gives a pixel a smaller probability to be true, its self-label does not count (T_semi).
     discriminator_threshold: Fraction = 0.2
@@ -41,9 +40,9 @@ class AdvSemSegOptions(MethodOptions):
     start: Fraction = 0.25
     # Of fooling the discriminator on labeled images (lambda_adv): paper, README and PixelSSL's script of DeepLabV2
     # (that of PSPNet: a tenth of this and the next). Without being told, the released code takes 0.1, PixelSSL none.
-    adversarial_weight: Weight = 0.01
+    adversarial_weight: NotNegative = 0.01
     # The same on unlabeled images.
-    unlabeled_adversarial_weight: Weight = 0.001
+    unlabeled_adversarial_weight: NotNegative = 0.001
     # Share of training after which that counts: as released; in the paper it begins with the self-labels, at 0.25,
     # which by the paper's author (discussion 32 of the released code) makes little difference.
     unlabeled_adversarial_start: Fraction = 0.0

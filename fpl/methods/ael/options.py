@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from fpl.config.contrast import ContrastOptions
 from fpl.config.gates import gate_warnings
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction, Scale, is_unset
+from fpl.config.section import Fraction, NotNegative, Scale, is_unset
 from fpl.config.teachers import check_teacher
 from fpl.text import enumerate_briefly
 
@@ -41,7 +41,7 @@ class AelOptions(MethodOptions):
     # It is a part of the run's identity, even where every key that follows it is set.
     fidelity: Literal["paper", "released"] = "paper"
     # Weight of both consistency terms, and the share of training over which it rises from 0; AEL has no ramp.
-    weight: Annotated[float, Field(ge=0.0)] = 1.0
+    weight: NotNegative = 1.0
     ramp: Fraction = 0.0
     confidence_momentum: Fraction = 0.999
     # Targets of which the teacher is less sure teach nothing: 0.7 on VOC.
@@ -50,15 +50,15 @@ class AelOptions(MethodOptions):
     # replaced; FPL's code drops it. Nothing to decide, and so unset, where there is no gate or no FPL.
     gate_under_fpl: bool | None = None
     # Weight of a pixel: the teacher's confidence to this power.
-    confidence_power: Annotated[float, Field(ge=0.0)] = 2.0
+    confidence_power: NotNegative = 2.0
     # Adaptive equalization sampling: pixels of confident classes are left out at random.
     sampling: bool = True
-    sampling_power: Annotated[float, Field(ge=0.0)] = 1.0
+    sampling_power: NotNegative = 1.0
     # Adaptive copy-paste onto labeled images: `paste_classes` draws among all classes but the excluded ones.
     copy_paste: bool = True
     paste_probability: Fraction = 0.5
     paste_classes: Annotated[int, Field(ge=1, le=255)] = 3
-    paste_excluded: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 8, 10)
+    paste_excluded: tuple[Annotated[int, Field(ge=0, le=255)], ...] = (0, 1, 2, 8, 10)
     paste_scales: tuple[Scale, Scale] = (0.1, 2.0)
     # "same": an image is pasted onto itself. Unset: "other", but FPL's released VOC code does that.
     paste_partner: Literal["other", "same"] | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from fpl.config.method import MethodOptions, same_scale
-from fpl.config.section import Fraction
+from fpl.config.section import AboveZero, Fraction, NotNegative
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
@@ -37,14 +37,14 @@ class CacOptions(MethodOptions):
 
     name: Literal["cac"]
     # Of the contrast, the sum of both directions (`weight_unsup`).
-    weight: Annotated[float, Field(ge=0.0)] = 0.1
+    weight: NotNegative = 0.1
     # Share of training in which the network learns from labels alone: 5 of 80 epochs (`epoch_start_unsup`).
     start: Fraction = 0.0625
     # A position is pulled towards its counterpart only if that one's highest probability is above this
     # (`pos_thresh_value`; the paper's gamma) and above its own.
     confidence_gate: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.75
     # Of the similarities (`temp`).
-    temperature: Annotated[float, Field(gt=0.0)] = 0.1
+    temperature: AboveZero = 0.1
     # Channels of what is compared (`proj_final_dim`).
     projection_channels: Annotated[int, Field(ge=1, le=1024)] = 128
     # Features that negatives are taken from, those of the present step included. The released code counts steps: 3 of
@@ -66,7 +66,7 @@ class CacOptions(MethodOptions):
     # FPL+CAC, our second reading: weight of the pixel loss on the overlap, in which the less sure view learns what the
     # surer one predicts, however sure that is. Unset: 0 with loss.kind = "ce", as published, and with fuzzy_negatives;
     # 1 with all others, which it gives a place. The control of FPL is loss.kind = "ce" with the same weight set.
-    consistency_weight: Annotated[float, Field(ge=0.0)] | None = None
+    consistency_weight: NotNegative | None = None
 
     @property
     def label(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction
+from fpl.config.section import AboveZero, Fraction, NotNegative
 from fpl.data.spec import SPECS, has_background
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class CctOptions(MethodOptions):
     # convolution and enlargements by pixel shuffle.
     decoders: Literal["torchsemiseg", "original"] = "torchsemiseg"
     # Weight of the consistency, which is a mean over decoders: 30 in both codes, for the mean squared difference.
-    weight: Annotated[float, Field(ge=0.0)] = 30.0
+    weight: NotNegative = 30.0
     # Share of training over which it rises from 0.0067 of itself (sigmoid). Unset: 0.1 as in the original; 0 in
     # TorchSemiSeg, which has the key in its file but does not read it.
     ramp: Fraction | None = None
@@ -72,7 +72,7 @@ class CctOptions(MethodOptions):
     adversarial_decoders: Count | None = None
     dropout_decoders: Count | None = None
     # Feature noise is uniform in -this .. this, relative to the feature (both codes: `uniform_range`).
-    noise: Annotated[float, Field(ge=0.0)] = 0.3
+    noise: NotNegative = 0.3
     # Share of the highest attention from which on features are dropped, uniform between the two (both codes).
     drop_thresholds: tuple[Fraction, Fraction] = (0.7, 0.9)
     # What guided masks and cut-out take for objects. "classes": all but class 0, as published. "random_subset": each
@@ -82,11 +82,11 @@ class CctOptions(MethodOptions):
     # Sides of the hole in those of a region's box, and corners that the outline of a region has to exceed (both codes:
     # `erase`, `guided_cutout`). Regions are looked for where the losses are: one pixel in `loss.stride` of each axis.
     cutout_side: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.4
-    cutout_points: Annotated[int, Field(ge=0)] = 50
+    cutout_points: Annotated[int, Field(ge=0, le=10**6)] = 50
     # I-VAT: length of the step that asks for the direction, and of the perturbation (both codes: `xi`, `eps`; no length
     # of a feature enters).
-    adversarial_step: Annotated[float, Field(gt=0.0)] = 1e-6
-    adversarial_radius: Annotated[float, Field(ge=0.0)] = 2.0
+    adversarial_step: AboveZero = 1e-6
+    adversarial_radius: NotNegative = 2.0
     # Share of channels that spatial dropout drops (both codes: `drop_rate`, `spatial`).
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
     # Annealed bootstrapped cross-entropy on labels: pixels whose class is less probable than a threshold, which rises

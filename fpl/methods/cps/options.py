@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction
+from fpl.config.section import Fraction, NotNegative
 
 
 class CpsOptions(MethodOptions):
@@ -22,7 +22,7 @@ class CpsOptions(MethodOptions):
 
     name: Literal["cps"]
     # Weight of the unsupervised term (the lambda of CPS).
-    weight: Annotated[float, Field(ge=0.0)]
+    weight: NotNegative
     cutmix: bool
     # "other": CutMix takes two different images; "same": two crops of one image, as the released loaders do.
     pair: Literal["other", "same"] = "other"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fpl.config.consistency import ConsistencyOptions
+from fpl.config.section import NotNegative
 from fpl.config.teachers import check_teacher
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class CutMixSegOptions(ConsistencyOptions):
 
     name: Literal["cutmix_seg"]
     # Of the consistency: 1 of squared errors summed over classes; PixelSSL has 20 of their mean (class_sum = false).
-    weight: Annotated[float, Field(ge=0.0)] = 1.0
+    weight: NotNegative = 1.0
     # Whether squared errors (loss.kind = "mse", by itself their mean over the classes) are summed over the classes, as
     # released: the term is num_classes times as large, 19 or 21 times. Other kinds take no such factor.
     class_sum: bool = True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction
+from fpl.config.section import AboveZero, Fraction, NotNegative
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
@@ -34,10 +34,10 @@ class GctOptions(MethodOptions):
     name: Literal["gct"]
     # Weight of dynamic consistency (`dc_ssl_scale`), and the share of training over which it rises along a sigmoid: the
     # 3 epochs of the 34 that TorchSemiSeg trains on VOC. PixelSSL: 3 of 20 with DeepLabv2, 5 of 45 with PSPNet.
-    weight: Annotated[float, Field(ge=0.0)] = 100.0
+    weight: NotNegative = 100.0
     ramp: Fraction = 0.088
     # Weight of flaw correction (`fc_ssl_scale`), which has no ramp. 0 is PixelSSL's mode `dc`.
-    correction_weight: Annotated[float, Field(ge=0.0)] = 1.0
+    correction_weight: NotNegative = 1.0
     # xi (`dc_threshold`): a handled flaw above it counts as 1, and a pixel with two such flaws is bad in both networks.
     flaw_threshold: Fraction = 0.6
     # A flaw map without any larger value, once blurred, has no flaw at all (`clip_threshold`).
@@ -53,8 +53,8 @@ class GctOptions(MethodOptions):
     own_target: bool = True
     # Weight of the flaw detector's loss (`fd_scale`), and its Adam: rate, and schedule. PixelSSL decays the rate by
     # poly; TorchSemiSeg computes the same and never sets it. Both multiply the rate by their number of GPUs.
-    detector_weight: Annotated[float, Field(gt=0.0)] = 10.0
-    detector_lr: Annotated[float, Field(gt=0.0)] = 1e-4
+    detector_weight: AboveZero = 10.0
+    detector_lr: AboveZero = 1e-4
     detector_schedule: Literal["poly", "constant"] = "poly"
     # Channels of its first layer; those of the others are multiples. Tiny networks do with fewer.
     detector_channels: Annotated[int, Field(ge=2, le=1024)] = 64

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction
+from fpl.config.section import Fraction, NotNegative
 from fpl.config.teachers import check_teacher
 
 
@@ -30,7 +30,7 @@ class MeanTeacherOptions(MethodOptions):
 
     name: Literal["mean_teacher"]
     # Weight of the consistency, which for the squared difference of probabilities is a mean over classes too.
-    weight: Annotated[float, Field(ge=0.0)] = 100.0
+    weight: NotNegative = 100.0
     # Whether labeled images have a part in the consistency: there every pixel of both batches counts alike.
     on_labeled: bool = True
     # Share of training over which the weight rises, as exp(-5 (1 - t)^2) in the publication; TorchSemiSeg has no ramp.

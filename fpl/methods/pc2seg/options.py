@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fpl.config.method import MethodOptions
-from fpl.config.section import Count, Fraction
+from fpl.config.section import AboveZero, Count, Fraction, NotNegative
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
@@ -41,13 +41,13 @@ class Pc2SegOptions(MethodOptions):
     name: Literal["pc2seg"]
     # Of the consistency: squared differences of probabilities, summed over classes (loss.kind = "mse", which is by
     # itself their mean). Other kinds take no such factor.
-    weight: Annotated[float, Field(ge=0.0)] = 1.0
+    weight: NotNegative = 1.0
     # Of the contrast; 0 is none. CAC and the released U2PL with AEL give theirs 0.1.
-    contrast_weight: Annotated[float, Field(ge=0.0)] = 0.1
+    contrast_weight: NotNegative = 0.1
     # Share of training over which both rise (sigmoid).
     ramp: Fraction = 0.0
     # What similarities are divided by, cosines. Usual values of contrastive learning are 0.07 to 0.2.
-    temperature: Annotated[float, Field(gt=0.0)] = 0.1
+    temperature: AboveZero = 0.1
     # Pixels of each image that are contrasted, and how many negatives each has; drawn anew at every step.
     anchors: Count = 256
     negatives: Count = 200

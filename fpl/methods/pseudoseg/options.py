@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fpl.config.gates import gate_warnings
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction
+from fpl.config.section import Fraction, NotNegative
 from fpl.data.spec import has_background
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class PseudoSegOptions(MethodOptions):
 
     name: Literal["pseudoseg"]
     # Of the consistency (released: --unlabeled_weight). The losses of labeled images weigh 1 each, as released.
-    weight: Annotated[float, Field(ge=0.0)] = 1.0
+    weight: NotNegative = 1.0
     # Share of training over which it rises (sigmoid). Of this suite: for runs so short that the first labels are noise.
     ramp: Fraction = 0.0
     # Whether there is a branch of class activation maps (released: --use_attention). Without it the label is the

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from fpl.config.contrast import ContrastOptions
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction
+from fpl.config.section import Fraction, NotNegative
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
@@ -34,7 +34,7 @@ class U2plOptions(MethodOptions):
     name: Literal["u2pl"]
     # Of the cross-entropy with pseudo-labels (released: `loss_weight`, never set); by itself it is all pixels over the
     # reliable ones (lambda_u), so that what is dropped makes the others weigh more.
-    weight: Annotated[float, Field(ge=0.0)] = 1.0
+    weight: NotNegative = 1.0
     # Share of the pixels of unlabeled images, those of the highest entropy, that are no target at first (alpha_0; the
     # released `drop_percent` is what is left). It falls linearly over training to 0, here at every step, elsewhere at
     # every epoch. 0 drops none.

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from fpl.config.gates import gate_warnings
 from fpl.config.method import MethodOptions
-from fpl.config.section import Fraction
+from fpl.config.section import Fraction, NotNegative
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
@@ -41,7 +41,7 @@ class UniMatchOptions(MethodOptions):
     name: Literal["unimatch"]
     # Of all that is learned from unlabeled images. Released: 1, and half of that whole sum, labels included: recipes
     # have half the rate and twice the decay instead, which is the same.
-    weight: Annotated[float, Field(ge=0.0)] = 1.0
+    weight: NotNegative = 1.0
     # Share of training over which the weight rises (sigmoid). Of this suite: for runs so short that the first
     # predictions are noise.
     ramp: Fraction = 0.0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fpl.config.consistency import ConsistencyOptions
+from fpl.config.section import AboveZero, NotNegative
 
 if TYPE_CHECKING:
     from fpl.config.schema import RunConfig
@@ -36,16 +35,16 @@ class VatOptions(ConsistencyOptions):
 
     name: Literal["vat"]
     # Weight of the consistency.
-    weight: Annotated[float, Field(ge=0.0)] = 0.1
+    weight: NotNegative = 0.1
     # Whose output the perturbation is to move most. "student" as in Miyato's; the released code has an option for it,
     # which leaves the student in eval mode for the rest of an epoch; not so here.
     direction: Literal["teacher", "student"] = "teacher"
     # Length of the perturbation of an image: with an adaptive radius in lengths of the image's gradient, else in
     # sqrt(3 H W). The scripts: 1 and adaptive; without that the released code's default is 0.5.
     adaptive_radius: bool = True
-    radius: Annotated[float, Field(gt=0.0)] = 1.0
+    radius: AboveZero = 1.0
     # Length of the random start of the power iteration, in 1e-9 H W (released: 1e-6 * H * W / 1000, as a constant).
-    start: Annotated[float, Field(gt=0.0)] = 1.0
+    start: AboveZero = 1.0
 
     @property
     def label(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 import os
 import platform
 import re
@@ -164,7 +165,7 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
     """Wall time of jobs on equal slots, the longest first, each taken by the slot that is free first."""
     if slots < 1:
         raise FplError("no run fits", where="capacity")
-    ends = [0.0] * slots
+    ends = [0.0] * min(slots, len(seconds))
     for each in sorted(seconds, reverse=True):
-        ends[ends.index(min(ends))] += each
-    return max(ends)
+        heapq.heapreplace(ends, ends[0] + each)
+    return max(ends, default=0.0)
