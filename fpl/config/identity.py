@@ -26,8 +26,13 @@ def canonical(config: RunConfig) -> str:
 
 
 def digest(config: RunConfig) -> str:
-    """First 16 hex digits of the SHA-256 of the canonical form."""
-    return _short(canonical(config))
+    """What tells runs apart: `digest_of` the canonical form."""
+    return digest_of(canonical(config))
+
+
+def digest_of(text: str) -> str:
+    """First 16 hex digits of the SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def recipe_digest(tree: Mapping[str, Any]) -> str:
@@ -36,7 +41,7 @@ def recipe_digest(tree: Mapping[str, Any]) -> str:
     Args:
         tree: `RunConfig.model_dump(mode="json")`, or the JSON of `canonical` as nested tables.
     """
-    return _short(_recipe_text(tree))
+    return digest_of(_recipe_text(tree))
 
 
 def recipes_by_seed(tree: Mapping[str, Any]) -> Callable[[int], str]:
@@ -52,7 +57,7 @@ def recipes_by_seed(tree: Mapping[str, Any]) -> Callable[[int], str]:
     if not found or _SEED[:-1] in tail:
         # Another key of that name lies within a list: which is the run's is not seen by the text.
         return lambda seed: recipe_digest({**tree, "seed": seed})
-    return lambda seed: _short(f"{head}{_SEED[:-1]}{seed}{tail}")
+    return lambda seed: digest_of(f"{head}{_SEED[:-1]}{seed}{tail}")
 
 
 # How the text of a recipe has the seed 0. Within a string its quotes would be escaped.
@@ -64,10 +69,6 @@ def _recipe_text(tree: Mapping[str, Any]) -> str:
     for key in PINS:
         flat.pop(key, None)
     return json.dumps(flat, sort_keys=True)
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def run_id(config: RunConfig) -> str:

@@ -36,7 +36,7 @@ from fpl.store.usable import ALL, is_sound
 FOLDER = "compact"
 INDEX = b"fpl.compact"
 # Raised when the index becomes another, or files that were fit to be shown before may not be any more.
-FORMAT = 1
+FORMAT = 2
 # So many files are opened in a fraction of a second: fewer are not worth writing everything again.
 ENOUGH = 64
 # Tables that are joined at a time.

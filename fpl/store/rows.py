@@ -17,7 +17,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
-from fpl.config.identity import recipe_digest, recipes_by_seed
+from fpl.config.defaults import MOST_SEED
+from fpl.config.identity import digest_of, recipe_digest, recipes_by_seed
 from fpl.config.layers import flatten
 from fpl.config.search import DIRECTIONS, Parameter
 from fpl.names import is_name
@@ -177,8 +178,13 @@ def _check_run(row: Row) -> None:
     found = read_config(row["config"])
     # Every table counts the seeds of all runs. Runs of older versions may have none.
     seed = found.flat.get("seed") if found.seed is None else found.seed
-    if seed is not None and (type(seed) is not int or not 0 <= seed < 2**31):
-        raise ValueError(f"the seed of its configuration is none: a whole number from 0 to {2**31 - 1} is allowed")
+    if seed is not None and (type(seed) is not int or not 0 <= seed <= MOST_SEED):
+        raise ValueError(f"the seed of its configuration is none: a whole number from 0 to {MOST_SEED} is allowed")
+    # A run is its configuration: with that of another it would stand in tables as what it is not.
+    own = digest_of(row["config"])
+    if own != row["digest"] or not row["run_id"].endswith(f"-{own[:8]}"):
+        said = f"run_id ends with {row['run_id'][-8:]} and digest is {row['digest'][:16]!r}"
+        raise ValueError(f"its configuration is another run's, with the digest {own}, where {said}")
 
 
 def _check_picture(row: Row) -> None:

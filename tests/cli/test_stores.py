@@ -73,9 +73,9 @@ def test_a_store_there_is_opened_by_its_url_alone(tmp_path: Path) -> None:
 def test_what_shows_a_store_there_keeps_it_in_the_scratch_folder(
     tmp_path: Path, arguments: list[str], said: str, named: bool
 ) -> None:
-    add(tmp_path / "there", "a-s0-01234567")
+    run = add(tmp_path / "there", "a-s0")
     scratch = tmp_path / ("named" if named else "scratch")
     asked = [*arguments, f"file://{tmp_path}/there", *(["--scratch", str(scratch)] if named else [])]
     found = CliRunner().invoke(app, asked)
     assert found.exit_code == 0 and said in found.output
-    assert len(list(scratch.glob("file/**/there/runs/a-s0-01234567.parquet"))) == 1
+    assert len(list(scratch.glob(f"file/**/there/runs/{run}.parquet"))) == 1

@@ -12,6 +12,7 @@ from fpl.cli.main import main
 from fpl.config.stores import own_stores
 from fpl.store.read import find_store
 from fpl.store.write import write_run
+from tests.store.test_store import named_run
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def store(folder: Path, name: str, time: float) -> None:
-    write_run(folder, {"run_id": name, "digest": name, "config": '{"seed": 0}', "miou_whole_last": 40.0}, [], [], [])
+    write_run(folder, {**named_run(name, '{"seed": 0}'), "miou_whole_last": 40.0}, [], [], [])
     os.utime(folder / "runs", (time, time))
 
 

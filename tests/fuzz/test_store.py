@@ -64,9 +64,9 @@ def drifted(draw: Callable[[Any], Any], table: pa.Table) -> pa.Table:
 def test_damaged_files(table: str, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "out"
-        add(folder, "a")
+        run = add(folder, "a")
         before = files_in(Path(name))
-        path = folder / table / "a.parquet"
+        path = folder / table / f"{run}.parquet"
         path.write_bytes(data.draw(damaged(path.read_bytes())))
         result_or_error(lambda: read_all(folder), path)
         assert files_in(Path(name)) == before
@@ -77,7 +77,7 @@ def test_damaged_files(table: str, data: st.DataObject) -> None:
 def test_foreign_and_drifted_files(table: str, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "out"
-        add(folder, "a")
-        path = folder / table / "a.parquet"
+        run = add(folder, "a")
+        path = folder / table / f"{run}.parquet"
         pq.write_table(data.draw(drifted(pq.read_table(path))), path)
         result_or_error(lambda: read_all(folder), path)

@@ -27,19 +27,23 @@ from fpl.store.read import Results
 from fpl.store.schema import FAILURES, HISTORY, RUNS, STUDIES, TRIALS
 from fpl.store.write import failure_path, run_path, write_failure, write_table
 from tests.report.world_search import study, trial
-from tests.store.test_store import add
+from tests.store.test_store import add, id_of
 
-NAMES = tuple(f"run-{letter}" for letter in "abcdef")
-LATER = "run-c2"
+RUN_A, RUN_B, RUN_C, RUN_D, RUN_E, RUN_F = NAMES = tuple(
+    id_of(f"run-{letter}", seed) for seed, letter in enumerate("abcdef")
+)
+# Sorted between the others.
+LATER = id_of("run-c2")
+FAILED = id_of("failed-a")
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six runs, two failures, a study with two trials, all of yesterday; nothing is compacted yet."""
     folder = tmp_path_factory.mktemp("world")
-    for number, name in enumerate(NAMES):
-        add(folder, name, miou=40.0 + number, seed=number)
-    for name in ("failed-a", "failed-b"):
+    for number, letter in enumerate("abcdef"):
+        add(folder, f"run-{letter}", miou=40.0 + number, seed=number)
+    for name in (FAILED, "failed-b"):
         write_failure(folder, {"run_id": name, "recipe": name, "reason": "out of memory"})
     study(folder)
     for number in range(2):
@@ -87,12 +91,12 @@ def count(out: Path, table: str) -> int:
 
 
 def remove(out: Path) -> None:
-    run_path(out, "run-c").unlink()
-    failure_path(out, "failed-a").unlink()
+    run_path(out, RUN_C).unlink()
+    failure_path(out, FAILED).unlink()
 
 
 def train_again(out: Path) -> None:
-    add(out, "run-b", miou=12.0)
+    add(out, "run-b", miou=12.0, seed=1)
 
 
 def fail_again(out: Path) -> None:
@@ -104,13 +108,13 @@ def succeed(out: Path) -> None:
 
 
 def add_between(out: Path) -> None:
-    add(out, LATER, miou=33.0)
+    add(out, "run-c2", miou=33.0)
 
 
 def damage(out: Path) -> None:
-    run_path(out, "run-d").write_bytes(b"")
-    (out / HISTORY / "run-a.parquet").write_bytes(b"x")
-    shutil.copy(run_path(out, "run-a"), run_path(out, "run-e"))
+    run_path(out, RUN_D).write_bytes(b"")
+    (out / HISTORY / f"{RUN_A}.parquet").write_bytes(b"x")
+    shutil.copy(run_path(out, RUN_A), run_path(out, RUN_E))
 
 
 def change_a_trial(out: Path) -> None:
@@ -136,7 +140,7 @@ def test_what_changes_is_read_anew(out: Path, change: Callable[[Path], None]) ->
 
 def test_held_rows_are_not_opened_again(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compact(out)
-    add(out, LATER)
+    add(out, "run-c2")
     opened: list[str] = []
 
     def spy(path: Path, table: str) -> tuple[pa.Table, list[str]]:
@@ -149,7 +153,7 @@ def test_held_rows_are_not_opened_again(out: Path, monkeypatch: pytest.MonkeyPat
 
 def test_what_changed_just_now_waits(out: Path) -> None:
     """Within a tick of the clock it could change again and have the same size and time."""
-    add(out, LATER)
+    add(out, "run-c2")
     compact(out)
     assert (count(out, RUNS), len(files_of(out, RUNS))) == (6, 7)
 
@@ -158,13 +162,12 @@ def test_few_new_files_are_not_worth_it(out: Path, monkeypatch: pytest.MonkeyPat
     compact(out)
     before = (out / FOLDER / "runs.parquet").read_bytes()
     monkeypatch.setattr(compacting, "ENOUGH", 2)
-    add(out, LATER)
+    add(out, "run-c2")
     age(out)
     # The other files have another time now, and are as new.
     compact(out)
     assert count(out, RUNS) == 7 and (out / FOLDER / "runs.parquet").read_bytes() != before
-    add(out, "run-z")
-    os.utime(run_path(out, "run-z"), (0, 0))
+    os.utime(run_path(out, add(out, "run-z")), (0, 0))
     compact(out)
     assert count(out, RUNS) == 7
     check(out)
@@ -173,10 +176,10 @@ def test_few_new_files_are_not_worth_it(out: Path, monkeypatch: pytest.MonkeyPat
 def test_a_damaged_run_is_named_and_trained_again(out: Path) -> None:
     compact(out)
     damage(out)
-    assert not is_done(out, "run-d") and "zero bytes" in Results(out).warnings()[-1] + Results(out).warnings()[0]
-    put_aside(out, "run-d")
-    add(out, "run-d", miou=1.0)
-    assert list(Results(out).runs.query("run_id == 'run-d'")["miou_whole_last"]) == [1.0]
+    assert not is_done(out, RUN_D) and "zero bytes" in Results(out).warnings()[-1] + Results(out).warnings()[0]
+    put_aside(out, RUN_D)
+    add(out, "run-d", miou=1.0, seed=3)
+    assert list(Results(out).runs.query(f"run_id == '{RUN_D}'")["miou_whole_last"]) == [1.0]
 
 
 def of_another_schema(path: Path) -> None:
@@ -200,6 +203,10 @@ def with_rows_of_others(path: Path) -> None:
 
 def with_a_configuration_that_is_none(path: Path) -> None:
     with_first_row(path, "config", "{")
+
+
+def with_the_configuration_of_another(path: Path) -> None:
+    with_first_row(path, "config", pq.read_table(path)["config"][1].as_py())
 
 
 def without_index(path: Path) -> None:
@@ -229,7 +236,10 @@ def gone(path: Path) -> None:
     path.unlink()
 
 
-BROKEN = (of_another_schema, with_rows_of_others, with_a_configuration_that_is_none, without_index, flipped, empty)
+BROKEN = (
+    *(of_another_schema, with_rows_of_others, with_a_configuration_that_is_none, with_the_configuration_of_another),
+    *(without_index, flipped, empty),
+)
 
 
 @pytest.mark.parametrize("harm", [*BROKEN, folder, pipe, gone])
@@ -258,7 +268,7 @@ def test_trials_that_do_not_fit_their_study_are_named_file_by_file(out: Path) ->
 def test_a_store_that_cannot_be_written(out: Path) -> None:
     compact(out)
     before = {path.name: path.read_bytes() for path in (out / FOLDER).iterdir()}
-    add(out, LATER)
+    add(out, "run-c2")
     age(out)
     shutil.rmtree(out / FOLDER)
     (out / FOLDER).write_text("a file")
@@ -285,7 +295,7 @@ def test_a_kill_at_any_moment_loses_nothing(out: Path) -> None:
         "sys.addaudithook(audit)\n"
         "c.compact(Path(sys.argv[1]))\n"
     )
-    add(out, LATER)
+    add(out, "run-c2")
     age(out)
     codes = []
     for moment in (2, 3, 5, 1000):
@@ -305,7 +315,7 @@ def test_what_was_published_lies_beside_it(out: Path, tmp_path: Path, monkeypatc
     """In a copy of what was published, whose runs are in one file, those that came later are compacted."""
     publish_runs(out, tmp_path / "published", set(NAMES))
     shutil.copytree(tmp_path / "published", out, dirs_exist_ok=True)
-    add(out, LATER)
+    add(out, "run-c2")
     age(out)
     compact(out)
     opened = []

@@ -27,9 +27,9 @@ from fpl.store.read import Results
 from fpl.store.schema import EXAMPLES, FAILURES, HISTORY, KEYS, NOISE, RUNS, STUDIES, TRIALS
 from fpl.store.write import failure_path, run_path, write_failure, write_run, write_table
 from tests.report.world_search import EIGHTH, study, trial
-from tests.store.test_store import add
+from tests.store.test_store import add, config_of, id_of, named_run
 
-GOOD, BAD = "a-run", "b-run"
+GOOD, BAD = id_of("a-run"), id_of("b-run", 1)
 FILES = {NOISE: f"{BAD}-0", STUDIES: "demo-bbbb0002", TRIALS: f"{EIGHTH}-00001"}
 PARAMS = {"loss.strategy": "n-1", "loss.threshold": 0.9}
 
@@ -49,8 +49,8 @@ def out(undamaged: Path, tmp_path: Path) -> Path:
 def undamaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undamaged")
     picture = {"step": 4, "part": "val", "image_id": "i", "kind": "k", "array": np.zeros((2, 3), np.uint8)}
-    for number, name in enumerate((GOOD, BAD)):
-        add(folder, name, miou=40.0 + number, seed=number)
+    for number in range(2):
+        name = add(folder, ("a-run", "b-run")[number], miou=40.0 + number, seed=number)
         write_table(
             file_of(folder, NOISE).with_stem(f"{name}-0"), NOISE, [{"run_id": name, "recipe": "r", "repeat": 0}]
         )
@@ -182,6 +182,20 @@ def test_one_bad_row_among_many_blocks_itself_alone(out: Path, tmp_path: Path) -
     assert "version control" in one.hint
 
 
+def test_a_run_under_another_name_is_left_out(out: Path, tmp_path: Path) -> None:
+    """Where one file has the rows of many, their names alone tell them apart."""
+    target = tmp_path / "published"
+    publish_runs(out, target, {GOOD, BAD})
+    path = target / RUNS / "all.parquet"
+    one, other = pq.read_table(path).to_pylist()
+    for name in ("b-run-00000000", "b", BAD.upper()):
+        write_table(path, RUNS, [one, {**other, "run_id": name}])
+        results = Results(target)
+        assert list(results.runs["run_id"]) == [GOOD] and not is_done(target, name)
+        (found,) = results.left_out
+        assert found.what.startswith(f"{name}: its configuration is another run's") and name[-8:] in found.what
+
+
 @pytest.mark.parametrize(
     ("table", "column", "value", "what"),
     [
@@ -189,6 +203,11 @@ def test_one_bad_row_among_many_blocks_itself_alone(out: Path, tmp_path: Path) -
         (RUNS, "config", "[" * 100_000, "nested too deeply"),
         (RUNS, "config", '{"seed": ' + "1" * 5000 + "}", "digits"),
         (RUNS, "config", '{"run_id": 1}', "column of the table"),
+        (RUNS, "config", config_of(0), "its configuration is another run's"),
+        (RUNS, "config", config_of(1).replace("camvid", "voc"), "its configuration is another run's"),
+        (RUNS, "config", f" {config_of(1)}", "its configuration is another run's"),
+        (RUNS, "digest", "0" * 16, "digest is '0000000000000000'"),
+        (RUNS, "digest", "", "digest is ''"),
         (STUDIES, "search", "../../x", "no name"),
         (STUDIES, "space", '[{"key": "loss.threshold"}]', "choices, or low and high"),
         (STUDIES, "space", "[]", "without parameters"),
@@ -243,7 +262,7 @@ def test_what_is_damaged_is_put_aside_and_kept(out: Path) -> None:
     file_of(out, HISTORY).unlink()
     file_of(out, HISTORY).mkdir()
     put_aside(out, BAD)
-    add(out, BAD)
+    add(out, "b-run", seed=1)
     assert is_done(out, BAD)
 
 
@@ -292,16 +311,17 @@ def test_names() -> None:
 
 def test_frames_can_be_filtered_grouped_and_compared(tmp_path: Path) -> None:
     methods: list[dict[str, Any]] = [{"name": "cps", "cutmix": True}, {"name": "cps", "cutmix": False}, {"name": "ael"}]
+    ids: list[str] = []
     for number, method in enumerate(methods):
         config = pd.Series({"method": method, "data": {"crop": [64, 64 + number // 2]}, "seed": number}).to_json()
-        row = {"run_id": f"r{number}", "digest": "d", "config": config, "warnings": ["w"] * number}
-        write_run(tmp_path, row, [], [], [])
+        ids.append(named_run(f"r{number}", config)["run_id"])
+        write_run(tmp_path, {**named_run(f"r{number}", config), "warnings": ["w"] * number}, [], [], [])
     runs = fpl.load_results(tmp_path).runs
     assert str(runs["method.cutmix"].dtype) == "boolean"
-    assert list(runs[runs["method.cutmix"]]["run_id"]) == ["r0"]
+    assert list(runs[runs["method.cutmix"]]["run_id"]) == ids[:1]
     assert list(runs.groupby("data.crop")["run_id"].count()) == [2, 1] and runs.loc[0, "data.crop"] == (64, 64)
     assert len(runs.drop_duplicates()) == 3 and runs.loc[2, "warnings"] == ("w", "w")
-    assert list(runs.query("`method.cutmix` == False")["run_id"]) == ["r1"]
+    assert list(runs.query("`method.cutmix` == False")["run_id"]) == ids[1:2]
     stream = io.StringIO()
     runs.to_csv(stream, index=False)
     assert "(64, 65)" in stream.getvalue()
@@ -309,14 +329,15 @@ def test_frames_can_be_filtered_grouped_and_compared(tmp_path: Path) -> None:
 
 def test_a_score_that_is_another_in_runs_is_told(tmp_path: Path) -> None:
     study(tmp_path)
-    trial(tmp_path, 0, PARAMS, 19.63, run_ids=[GOOD])
-    trial(tmp_path, 1, PARAMS, 30.0, run_ids=[BAD])
-    trial(tmp_path, 2, PARAMS, 50.0, state="final", run_ids=[GOOD])
-    row = {"digest": "d", "config": "{}", "miou_whole_best": 19.53, "miou_whole_last": 50.0}
-    write_run(tmp_path, {**row, "run_id": GOOD}, [], [], [])
-    write_run(tmp_path, {**row, "run_id": BAD, "miou_whole_best": 30.0}, [], [], [])
+    one, other = named_run("a-run"), named_run("b-run")
+    trial(tmp_path, 0, PARAMS, 19.63, run_ids=[one["run_id"]])
+    trial(tmp_path, 1, PARAMS, 30.0, run_ids=[other["run_id"]])
+    trial(tmp_path, 2, PARAMS, 50.0, state="final", run_ids=[one["run_id"]])
+    scores = {"miou_whole_best": 19.53, "miou_whole_last": 50.0}
+    write_run(tmp_path, {**one, **scores}, [], [], [])
+    write_run(tmp_path, {**other, **scores, "miou_whole_best": 30.0}, [], [], [])
     told = [text for text in Results(tmp_path).warnings() if "two scores" in text]
-    assert len(told) == 1 and GOOD in told[0] and "19.63 in trial 0" in told[0] and "19.53 in runs" in told[0]
+    assert len(told) == 1 and one["run_id"] in told[0] and "19.63 in trial 0" in told[0] and "19.53 in runs" in told[0]
 
 
 def test_hints_of_what_was_meant(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

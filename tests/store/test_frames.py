@@ -21,6 +21,7 @@ from fpl.store.frames import fractions, in_order, latest
 from fpl.store.read import Results
 from fpl.store.write import write_run
 from tests.report.world import World
+from tests.store.test_store import named_run
 
 MINI = Path(__file__).parents[2] / "results" / "mini"
 
@@ -49,10 +50,10 @@ def test_times_are_utc(mini: Results, tmp_path: Path) -> None:
         assert str(frame[name].dtype) == "datetime64[us, UTC]" and frame[name].notna().all()
     times = ("2026-01-01T01:30:00+02:00", "2025-12-31T23:45:00+00:00", "yesterday", None)
     for name, time in zip("abcd", times, strict=True):
-        write_run(tmp_path, {"run_id": name, "digest": name, "config": "{}", "finished_at": time}, [], [], [])
+        write_run(tmp_path, {**named_run(name), "finished_at": time}, [], [], [])
     found = latest(Results(tmp_path).runs)
     # Half past one in the east is before a quarter to midnight; what is no time is older than any.
-    assert list(found["run_id"]) == ["c", "d", "a", "b"]
+    assert list(found["run_id"].str[0]) == ["c", "d", "a", "b"]
     assert found["finished_at"].iloc[2] == pd.Timestamp("2025-12-31T23:30", tz="UTC")
 
 
@@ -140,7 +141,7 @@ def test_cells_have_a_row_a_seed(tmp_path: Path) -> None:
 
 
 def test_a_store_of_no_cell_says_so(tmp_path: Path) -> None:
-    write_run(tmp_path, {"run_id": "a", "digest": "a", "config": "{}"}, [], [], [])
+    write_run(tmp_path, named_run("a"), [], [], [])
     with pytest.raises(FplError, match="none of 1 runs is of a cell"):
         _ = Results(tmp_path).cells
 

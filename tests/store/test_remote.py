@@ -23,9 +23,10 @@ from fpl.store.remote import open_store
 from fpl.store.schema import CLASSES, FAILURES, FUZZINESS, HISTORY, RUNS
 from fpl.store.write import run_path, write_failure, write_table
 from tests.s3_server import ENVIRONMENT, Server, s3_server
-from tests.store.test_store import add
+from tests.store.test_store import add, id_of
 
-NAMES = "abc"
+RUN_A, RUN_B, RUN_C = NAMES = tuple(id_of(name, seed) for seed, name in enumerate("abc"))
+FAILED = id_of("x")
 RUN = (RUNS, HISTORY, CLASSES, FUZZINESS)
 
 
@@ -92,9 +93,9 @@ def settings() -> Iterator[None]:
 def make(server: Server, place: str, folder: Path) -> World:
     """Three runs and two failures, compacted."""
     found = World(server, place, folder)
-    for number, name in enumerate(NAMES):
+    for number, name in enumerate("abc"):
         found.write(functools.partial(add, name=name, miou=40.0 + number, seed=number))
-    for name in "xy":
+    for name in (FAILED, "y"):
         found.write(functools.partial(fail, name=name))
     found.compact()
     return found
@@ -145,8 +146,9 @@ def test_what_is_newer_is_fetched_beside(running: Server, settings: None, tmp_pa
     world.write(functools.partial(add, name="d", miou=50.0, seed=5))
     world.write(functools.partial(add, name="x", miou=12.0))  # its failure goes
     world.write(longer)
-    world.write(lambda out: remove(run_path(out, "b")))
-    changed = sorted([f"{RUNS}/a.parquet", *(f"{table}/{name}.parquet" for table in RUN for name in "dx")])
+    world.write(lambda out: remove(run_path(out, RUN_B)))
+    new = (id_of("d", 5), FAILED)
+    changed = sorted([f"{RUNS}/{RUN_A}.parquet", *(f"{table}/{name}.parquet" for table in RUN for name in new)])
     assert world.fetched("early") == changed
     assert world.fetched("late") == sorted([*COMPACTED, *changed])
     # By a machine that has few of the single files, such as one that trained a run.
@@ -159,7 +161,7 @@ def test_what_is_newer_is_fetched_beside(running: Server, settings: None, tmp_pa
 
 def longer(out: Path) -> None:
     """The row of a run of another size: within a second of the server's clock that alone tells it from the old one."""
-    write_table(run_path(out, "a"), RUNS, [{**run_row(run_path(out, "a")), "device": "a processor" * 20}])
+    write_table(run_path(out, RUN_A), RUNS, [{**run_row(run_path(out, RUN_A)), "device": "a processor" * 20}])
 
 
 @pytest.mark.parametrize("content", [b"x", b"PAR1" + bytes(200), None])
@@ -206,10 +208,10 @@ def test_a_folder_that_is_not_known_as_a_mirror_says_what_it_lacks(world: World)
 def test_a_run_that_is_not_here_is_not_trained_again(world: World) -> None:
     place = world.machine("reader")
     open_store(place)
-    assert not run_path(place, "a").exists()
+    assert not run_path(place, RUN_A).exists()
     with pytest.raises(FplError, match="object storage alone"):
-        put_aside(place, "a")
+        put_aside(place, RUN_A)
     # Who carries out runs fetches all.
     open_store(place, whole=True)
-    assert is_done(place, "a") and put_aside(place, "a") == [] and not left_there(place, RUNS)
+    assert is_done(place, RUN_A) and put_aside(place, RUN_A) == [] and not left_there(place, RUNS)
     world.check(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -35,23 +36,42 @@ CONFIG = {
 }
 
 
-def add(out: Path, name: str, *, miou: float = 40.0, seed: int = 0) -> None:
-    config = json.dumps({**CONFIG, "seed": seed, "train": {"steps": 4}})
-    row = {"run_id": name, "digest": name, "config": config, "miou_whole_last": miou, "train_seconds": 5.0}
+def named_run(name: str, config: str = "{}") -> dict[str, Any]:
+    """The columns of a row that have to be those of one run: its configuration, the digest, and an id that ends so."""
+    digest = hashlib.sha256(config.encode()).hexdigest()[:16]
+    return {"run_id": f"{name}-{digest[:8]}", "digest": digest, "config": config}
+
+
+def id_of(name: str, seed: int = 0) -> str:
+    """What `add` calls a run."""
+    return str(named_run(name, config_of(seed))["run_id"])
+
+
+def config_of(seed: int) -> str:
+    return json.dumps({**CONFIG, "seed": seed, "train": {"steps": 4}})
+
+
+def add(out: Path, name: str, *, miou: float = 40.0, seed: int = 0) -> str:
+    """Write a run whose id begins with a name, and return the id."""
+    row = {**named_run(name, config_of(seed)), "miou_whole_last": miou, "train_seconds": 5.0}
     history = [{"step": 2, "loss": 1.5, "lr": 0.1}, {"step": 4, "loss": 1.0, "lr": 0.05}, {"step": 4, "miou": miou}]
     classes = [{"choice": "last", "class_index": 0, "class_name": "sky", "iou": float("nan"), "label_pixels": 0}]
     fuzziness = [{"step": 2, "direction": "12", "mean_k": 1.25, "k_histogram": [3, 1]}]
     write_run(out, row, history, classes, fuzziness)
+    return str(row["run_id"])
+
+
+A, B = id_of("a"), id_of("b", 1)
 
 
 def test_frames(tmp_path: Path) -> None:
     add(tmp_path, "b", miou=41.0, seed=1)
     add(tmp_path, "a")
     results = fpl.load_results(tmp_path)
-    assert list(results.runs["run_id"]) == ["a", "b"]
+    assert list(results.runs["run_id"]) == [A, B]
     assert list(results.runs["data.split.fraction"]) == ["1/8", "1/8"]
     assert list(results.runs.query("`loss.kind` == 'fpl' and seed == 1")["miou_whole_last"]) == [41.0]
-    last = results.history.query("run_id == 'a' and step == 4").iloc[0]
+    last = results.history.query(f"run_id == '{A}' and step == 4").iloc[0]
     assert (last["loss"], last["miou"]) == (1.0, 40.0)
     assert pd.isna(results.history.query("step == 2")["miou"]).all()
     assert pd.isna(results.classes["iou"]).all() and list(results.classes["class_name"]) == ["sky", "sky"]
@@ -60,7 +80,7 @@ def test_frames(tmp_path: Path) -> None:
 
 def test_row_of_an_older_version_lacks_columns(tmp_path: Path) -> None:
     add(tmp_path, "a")
-    path = run_path(tmp_path, "a")
+    path = run_path(tmp_path, A)
     table = pq.read_table(path)
     pq.write_table(table.drop_columns(["miou_center_last", "miou_center_best", "workers"]), path)
     assert read_run(path) == {"miou_whole_last": 40.0, "train_seconds": 5.0}
@@ -69,7 +89,7 @@ def test_row_of_an_older_version_lacks_columns(tmp_path: Path) -> None:
 
 def test_an_index_that_pandas_noted_in_a_file_is_none_of_ours(tmp_path: Path) -> None:
     add(tmp_path, "a")
-    path = tmp_path / HISTORY / "a.parquet"
+    path = tmp_path / HISTORY / f"{A}.parquet"
     noted = pa.Table.from_pandas(pq.read_table(path).to_pandas().set_index("step")).schema.metadata
     pq.write_table(pq.read_table(path).replace_schema_metadata(noted), path)
     assert pq.read_table(path).to_pandas().index.name == "step"
@@ -79,7 +99,7 @@ def test_an_index_that_pandas_noted_in_a_file_is_none_of_ours(tmp_path: Path) ->
 
 def test_nan_survives_as_nan_in_the_file(tmp_path: Path) -> None:
     add(tmp_path, "a")
-    column = pq.read_table(tmp_path / "classes" / "a.parquet").column("iou")
+    column = pq.read_table(tmp_path / "classes" / f"{A}.parquet").column("iou")
     assert column.null_count == 0 and pd.isna(column[0].as_py())
 
 
@@ -94,15 +114,15 @@ def test_row_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("fpl.store.write.write_table", spy)
     add(tmp_path, "a")
     assert order == [HISTORY, CLASSES, FUZZINESS, RUNS]
-    assert run_path(tmp_path, "a").exists()
+    assert run_path(tmp_path, A).exists()
     assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_files_of_an_older_version_read_with_missing_columns(tmp_path: Path) -> None:
     add(tmp_path, "a")
-    table = pq.read_table(tmp_path / HISTORY / "a.parquet")
-    fuzzy = pq.read_table(tmp_path / FUZZINESS / "a.parquet").drop_columns(["mean_weight"])
-    pq.write_table(fuzzy, tmp_path / FUZZINESS / "a.parquet")
+    table = pq.read_table(tmp_path / HISTORY / f"{A}.parquet")
+    fuzzy = pq.read_table(tmp_path / FUZZINESS / f"{A}.parquet").drop_columns(["mean_weight"])
+    pq.write_table(fuzzy, tmp_path / FUZZINESS / f"{A}.parquet")
     frame = fpl.load_results(tmp_path).fuzziness
     assert len(table) and frame["mean_weight"].isna().all()
 
@@ -133,37 +153,37 @@ def test_equal_results_of_different_configurations_warn(tmp_path: Path) -> None:
     add(tmp_path, "b", miou=40.0, seed=1)
     add(tmp_path, "c", miou=41.0, seed=2)
     warnings = fpl.load_results(tmp_path).warnings()
-    assert len(warnings) == 1 and "a, b" in warnings[0] and "to the last bit" in warnings[0]
+    assert len(warnings) == 1 and f"{A}, {B}" in warnings[0] and "to the last bit" in warnings[0]
 
 
 def test_equal_results_of_rules_for_k_warn_unless_every_k_was_1(tmp_path: Path) -> None:
     """Behind a gate of T or more every rule gives 1: then two are one run, and both ran."""
 
-    def write(name: str, share_k1: float, **loss: object) -> None:
+    def write(name: str, share_k1: float, **loss: object) -> str:
         config = {**CONFIG, "seed": 0, "loss": {"kind": "fpl", "threshold": 0.9, **loss}}
-        row = {"run_id": name, "digest": name, "config": json.dumps(config), "miou_whole_last": 40.0}
+        row = {**named_run(name, json.dumps(config)), "miou_whole_last": 40.0}
         fuzziness = [{"step": 2, "direction": "1", "mean_k": 2.0 - share_k1, "share_k1": share_k1, "pixels": 4}]
         write_run(tmp_path, row, [], [], fuzziness)
+        return str(row["run_id"])
 
-    write("a", 1.0, strategy="n-1")
-    write("b", 1.0, strategy="fixed", fixed_k=1)
+    a, b = write("a", 1.0, strategy="n-1"), write("b", 1.0, strategy="fixed", fixed_k=1)
     assert fpl.load_results(tmp_path).warnings() == []
-    write("c", 1.0, strategy="n-1", curvature=10.0)
-    assert "a, b, c" in fpl.load_results(tmp_path).warnings()[0]
-    run_path(tmp_path, "c").unlink()
+    c = write("c", 1.0, strategy="n-1", curvature=10.0)
+    assert f"{a}, {b}, {c}" in fpl.load_results(tmp_path).warnings()[0]
+    run_path(tmp_path, c).unlink()
     write("b", 0.75, strategy="fixed", fixed_k=1)
-    assert "a, b" in fpl.load_results(tmp_path).warnings()[0]
+    assert f"{a}, {b}" in fpl.load_results(tmp_path).warnings()[0]
 
 
 def test_a_new_result_is_published_beside_a_failure_that_a_kill_left(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     add(source, "a", miou=10.0)
-    publish_runs(source, target, {"a"})
-    run_path(source, "a").unlink()
+    publish_runs(source, target, {A})
+    run_path(source, A).unlink()
     add(source, "a", miou=20.0)
-    write_failure(source, {"run_id": "a", "recipe": "a", "reason": "out of memory"})
+    write_failure(source, {"run_id": A, "recipe": "a", "reason": "out of memory"})
     for whole in (False, True):
-        publish_runs(source, target, {"a"}, whole=whole)
+        publish_runs(source, target, {A}, whole=whole)
         published = fpl.load_results(target)
         assert list(published.runs["miou_whole_last"]) == [20.0] and not (target / "failures" / "all.parquet").exists()
 
@@ -185,16 +205,16 @@ def test_two_that_publish_at_one_place_lose_nothing(
         monkeypatch.setattr(publish, "_merge", real)
         assert (tmp_path / "there" / "leases" / "published").exists() == there
         with pytest.raises(lease.TakenError, match="another process publishes there"):
-            publish_runs(source, target, {"b"})
+            publish_runs(source, target, {B})
         return real(*arguments)
 
     monkeypatch.setattr(publish, "_merge", another_begins)
     try:
-        for name in "ab":
-            publish_runs(source, target, {name})
+        for run in (A, B):
+            publish_runs(source, target, {run})
     finally:
         mirror._MIRRORS.clear()
-    assert list(fpl.load_results(target).runs["run_id"]) == ["a", "b"]
+    assert list(fpl.load_results(target).runs["run_id"]) == [A, B]
     assert not list(tmp_path.glob("there/leases/*"))
 
 
@@ -224,7 +244,7 @@ def test_a_record_of_what_is_elsewhere_that_is_cut_off_is_named(tmp_path: Path) 
 def test_a_column_asked_for_twice_is_there_once(tmp_path: Path) -> None:
     add(tmp_path, "a")
     print_results(tmp_path, None, "run_id, seed,seed", tmp_path / "some.csv")
-    assert (tmp_path / "some.csv").read_text().splitlines() == ["run_id,seed", "a,0"]
+    assert (tmp_path / "some.csv").read_text().splitlines() == ["run_id,seed", f"{A},0"]
 
 
 def test_results_table_query_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,13 +308,13 @@ def test_configurations_that_differ_in_their_seed_are_read_as_any(tmp_path: Path
         flat = found.flat if found.seed is None else {**found.flat, "seed": found.seed}
         assert flat == flatten(tree) and list(flat) == list(flatten(tree)), text
         assert found.recipe == recipe_digest(tree), text
-    for number, text in enumerate(texts):
-        row = {"run_id": f"r{number}", "digest": "d", "config": text}
+    rows = [named_run(f"r{number}", text) for number, text in enumerate(texts)]
+    for row in rows:
         write_run(tmp_path, row, [], [], [])
-    frame = fpl.load_results(tmp_path).runs.set_index("run_id")
+    frame, ids = fpl.load_results(tmp_path).runs.set_index("run_id"), [row["run_id"] for row in rows]
     # Those whose seed is none are left out.
-    assert [frame.loc[f"r{number}", "seed"] for number in (1, 2, 5, 7)] == [7, 123, 3, 5] and "r3" not in frame.index
-    assert pd.isna(frame.loc["r6", "seed"]) and frame.loc["r6", "data.seed"] == 4
+    assert [frame.loc[ids[number], "seed"] for number in (1, 2, 5, 7)] == [7, 123, 3, 5] and ids[3] not in frame.index
+    assert pd.isna(frame.loc[ids[6], "seed"]) and frame.loc[ids[6], "data.seed"] == 4
 
 
 def test_a_text_nested_too_deeply_is_told_at_every_depth() -> None:

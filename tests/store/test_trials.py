@@ -17,6 +17,7 @@ from fpl.store.read import Results
 from fpl.store.trials import TrialRow, read_study, read_trials, write_trial
 from fpl.store.write import write_run
 from tests.report.world_search import EIGHTH, QUARTER, SPACE, study, trial, write_world
+from tests.store.test_store import named_run
 
 
 @pytest.fixture
@@ -132,9 +133,10 @@ def test_publishing_replaces_a_study_and_leaves_the_others(out: Path, tmp_path: 
 def test_publishing_runs_leaves_published_searches(out: Path, tmp_path: Path) -> None:
     target, runs = tmp_path / "published", tmp_path / "runs"
     publish_searches(out, target)
-    write_run(runs, {"run_id": "a", "digest": "a", "config": "{}"}, [], [], [])
+    row = named_run("a")
+    write_run(runs, row, [], [], [])
     before = {path: path.read_bytes() for path in target.rglob("*.parquet")}
-    assert publish_runs(runs, target, {"a"}, whole=True).new == 1
+    assert publish_runs(runs, target, {row["run_id"]}, whole=True).new == 1
     assert before.items() <= {path: path.read_bytes() for path in target.rglob("*.parquet")}.items()
     # Nor does it take along those of the store that it is given.
     publish_runs(out, tmp_path / "third", {"a"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, METRICS, NOISE, RUNS, 
 from fpl.store.values import RANGES, columns_of
 from fpl.store.write import run_path, write_table
 from tests.report.world_search import EIGHTH, study, trial
-from tests.store.test_store import add
+from tests.store.test_store import add, id_of
 
-RUN_IDS = [f"run-{number}" for number in range(6)]
+RUN_IDS = [id_of(f"run-{number}", number) for number in range(6)]
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def published(tmp_path: Path) -> Path:
     """Six runs, two trials and a repetition in one file a table."""
     source, target = tmp_path / "source", tmp_path / "published"
     for number, name in enumerate(RUN_IDS):
-        add(source, name, miou=40.0 + number, seed=number)
+        add(source, f"run-{number}", miou=40.0 + number, seed=number)
         write_table(source / NOISE / f"{name}-0.parquet", NOISE, [{"run_id": name, "recipe": "r", "repeat": 0}])
         write_table(
             source / CLASSES / f"{name}.parquet", CLASSES, [{"run_id": name, "choice": "last", "class_index": 0}]
@@ -104,13 +103,13 @@ def test_numbers_that_can_be(published: Path) -> None:
 
 
 def test_a_run_with_an_impossible_score_is_not_done(tmp_path: Path) -> None:
-    add(tmp_path, "a-run")
-    assert is_done(tmp_path, "a-run")
-    change(run_path(tmp_path, "a-run"), RUNS, 0, miou_whole_best=float("inf"))
-    assert not is_done(tmp_path, "a-run")
+    run = add(tmp_path, "a-run")
+    assert is_done(tmp_path, run)
+    change(run_path(tmp_path, run), RUNS, 0, miou_whole_best=float("inf"))
+    assert not is_done(tmp_path, run)
     # What the program itself writes where no validation pixel counts.
-    change(run_path(tmp_path, "a-run"), RUNS, 0, **dict.fromkeys(METRICS, float("nan")))
-    assert is_done(tmp_path, "a-run") and not Results(tmp_path).left_out
+    change(run_path(tmp_path, run), RUNS, 0, **dict.fromkeys(METRICS, float("nan")))
+    assert is_done(tmp_path, run) and not Results(tmp_path).left_out
 
 
 def test_rows_of_one_name_in_one_file(published: Path) -> None:
@@ -122,18 +121,22 @@ def test_rows_of_one_name_in_one_file(published: Path) -> None:
     results = Results(published)
     assert list(results.runs["run_id"]) == RUN_IDS[4:]
     (found,) = results.left_out
-    assert found.path == path and found.what.startswith("run-0, run-1, run-2 and 1 more: stands there more than once")
+    assert found.path == path and found.what.startswith(
+        f"{', '.join(RUN_IDS[:3])} and 1 more: stands there more than once"
+    )
 
 
 def test_a_run_with_a_file_of_its_own_and_published(published: Path) -> None:
     shutil.copytree(published.parent / "source", published, dirs_exist_ok=True)
     results = Results(published)
     assert list(results.runs["run_id"]) == RUN_IDS and len(results.classes) == 6 and not results.left_out
-    change(run_path(published, RUN_IDS[0]), RUNS, 0, miou_whole_last=1.0, config=json.dumps({"seed": 0}))
+    change(run_path(published, RUN_IDS[0]), RUNS, 0, miou_whole_last=1.0)
     results = Results(published)
     assert list(results.runs["run_id"]) == RUN_IDS and results.runs.loc[0, "miou_whole_last"] == 1.0
     (found,) = results.left_out
-    assert found.path == path_of(published, RUNS) and found.what.startswith("run-0: stands with other results in run-0")
+    assert found.path == path_of(published, RUNS) and found.what.startswith(
+        f"{RUN_IDS[0]}: stands with other results in {RUN_IDS[0]}"
+    )
 
 
 @pytest.mark.parametrize("seed", ['"abc"', "[1, 2]", "1e400", "1.5", "true", "-1", "3000000000"])

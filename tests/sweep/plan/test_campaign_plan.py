@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -29,6 +30,7 @@ from fpl.sweep.plan.needs import Needs
 from fpl.sweep.plan.speed import CPU_CORE, V100, CostModel
 from fpl.sweep.plan.wanted import Wanted
 from fpl.train.pretrain import pretrain_tiny
+from tests.store.test_store import named_run
 
 TINY_FILE = tiny_file_name(16, 1)
 
@@ -114,12 +116,15 @@ def run_of(plan: Plan, cell: str) -> Wanted:
 
 
 def record(out: Path, run: Wanted, *, pinned: bool = True) -> None:
+    write_run(out, {**row_of(run, pinned), "miou_whole_best": 40.0}, [], [], [])
+
+
+def row_of(run: Wanted, pinned: bool = True) -> dict[str, Any]:
     config = run.config
     if pinned:
         data = config.data.model_copy(update={"version": "0123456789abcdef"})
         config = config.model_copy(update={"data": data})
-    row = {"run_id": run.recipe, "digest": run.recipe, "config": canonical(config), "miou_whole_best": 40.0}
-    write_run(out, row, [], [], [])
+    return named_run("run", canonical(config))
 
 
 # --- states ---------------------------------------------------------------------------------------------------------
@@ -147,14 +152,15 @@ def test_what_the_store_holds_is_done_whatever_its_pins(campaign: Campaign, plac
 
 def test_failed_runs_have_their_reason_until_they_succeed(campaign: Campaign, places: Places) -> None:
     run = make_plan(campaign, places).wanted[1]
-    row = {"run_id": run.recipe, "recipe": run.recipe, "seed": 0, "reason": "loss is nan", "log": "logs/x.log"}
+    run_id = row_of(run)["run_id"]
+    row = {"run_id": run_id, "recipe": run.recipe, "seed": 0, "reason": "loss is nan", "log": "logs/x.log"}
     write_failure(places.out, row)
     plan = make_plan(campaign, places)
     assert [(found.recipe, reason) for found, reason in plan.failed] == [(run.recipe, "loss is nan (log: logs/x.log)")]
     assert len(plan.missing) == RUNS - 1 and run in plan.ready
     # A store with failures alone is one, too; success removes the failure.
     record(places.out, run)
-    assert not failure_path(places.out, run.recipe).exists()
+    assert not failure_path(places.out, run_id).exists()
     plan = make_plan(campaign, places)
     assert not plan.failed and [found.recipe for found in plan.done] == [run.recipe]
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fpl.cli import options as cli_options
 from fpl.cli.plan import plan as command
 from fpl.config import search as searches
-from fpl.config.identity import canonical, recipe_digest
+from fpl.config.identity import canonical
 from fpl.config.schema import RunConfig
 from fpl.config.study import Study, load_studies
 from fpl.errors import FplError
@@ -33,6 +33,7 @@ from fpl.sweep.search.budget import parse_budget
 from tests.conftest import RUN
 from tests.report.world_search import T_ONLY
 from tests.report.world_search import study as write_study_row
+from tests.store.test_store import named_run
 
 TABLE = """
 [about]
@@ -115,9 +116,7 @@ def planned(studies: list[Study], places: Places, budget: str | None = None, has
 
 
 def record_run(out: Path, config: RunConfig) -> None:
-    recipe = recipe_digest(config.model_dump(mode="json"))
-    row = {"run_id": recipe, "digest": recipe, "config": canonical(config), "miou_whole_best": 40.0}
-    write_run(out, row, [], [], [])
+    write_run(out, {**named_run("run", canonical(config)), "miou_whole_best": 40.0}, [], [], [])
 
 
 def record_trial(out: Path, study: Study, number: int, **values: Any) -> None:
