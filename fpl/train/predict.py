@@ -137,9 +137,8 @@ def check_images(names: Mapping[Path, Path], images: Path) -> None:
         count = sum(map(len, faults.values()))
         lines = [f"{len(bad)}: {what}: {enumerate_briefly(bad, NAMED)}" for what, bad in faults.items()]
         more = [f"and {len(lines) - NAMED} more faults"] if len(lines) > NAMED else []
-        what = "\n    ".join(
-            [f"{count} of {len(names)} images cannot be read, and none was predicted", *lines[:NAMED], *more]
-        )
+        said = f"{count} of {len(names)} images cannot be read, and none was predicted"
+        what = "\n    ".join([said, *lines[:NAMED], *more])
         raise FplError(what, where=str(images), hint="; ".join(filter(None, hints)))
 
 

@@ -101,9 +101,9 @@ def _is_made(path: Path, about: dict[str, Any]) -> bool:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can raise anything
-        raise FplError(
-            seems(path)[0] or f"cannot be read ({type(error).__name__})", where=str(path), hint=hint
-        ) from error
+        kind, _ = seems(path)
+        what = f"cannot be read{f': it {kind}' if kind else f' ({type(error).__name__})'}"
+        raise FplError(what, where=str(path), hint=hint) from error
     made = found.get("about") if isinstance(found, dict) else None
     if not isinstance(made, dict):
         raise FplError("a weights file that was not made by this command", where=str(path), hint=hint)
