@@ -20,6 +20,7 @@ from fpl.config.schema import SMALLEST_CROP
 from fpl.config.sections import DataConfig, EvalConfig
 from fpl.data.augment import normalise
 from fpl.data.spec import IGNORE
+from fpl.errors import FplError
 from fpl.train.runtime import Workers
 
 Predict = Callable[[Tensor], Tensor]
@@ -117,6 +118,24 @@ def evaluate(
         on_image(done)
     counts: NDArray[np.int64] = workers.total(total).cpu().numpy()
     return counts
+
+
+def check_counted(
+    confusion: NDArray[np.int64], protocol: EvalConfig, dataset: str, error: type[FplError] = FplError
+) -> None:
+    """Refuse to score a confusion matrix that counts no pixel.
+
+    Raises:
+        FplError: It counts none; of the class `error`.
+    """
+    if confusion.any():
+        return
+    middle = '; eval.protocol = "center" scores the middle of each image alone' * (protocol.protocol == "center")
+    raise error(
+        f"no label pixel of any image counts: all that are scored are {IGNORE} (ignore)",
+        where=f"validation on {dataset}",
+        hint=f"fpl data check {dataset} counts the pixels of each class{middle}",
+    )
 
 
 def _batch_pixels(device: torch.device) -> int:

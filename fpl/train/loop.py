@@ -22,7 +22,7 @@ from fpl.losses import kernels
 from fpl.methods.base import Clock, Losses
 from fpl.train.build import build_method
 from fpl.train.checkpoint import CheckpointFolder, save
-from fpl.train.evaluate import evaluate, scores
+from fpl.train.evaluate import check_counted, evaluate, scores
 from fpl.train.examples import Examples, example_steps
 from fpl.train.fuzziness import diagnosed_steps, fuzziness_row
 from fpl.train.logits import WatchedLogits
@@ -260,9 +260,9 @@ class Run:
                 where="training diverged",
                 hint="try a smaller optim.lr, and look at the pretrained weights",
             )
+        check_counted(confusion, config.eval, config.data.dataset, TrainingError)
         found = scores(confusion, config.eval.absent)
         memory.last_confusion = confusion.tolist()
-        # A set without one valid label scores NaN: the first weights are then kept as the best.
         if found.miou > memory.best_miou or not memory.best_step:
             memory.best_miou, memory.best_step, memory.best_confusion = found.miou, memory.step, confusion.tolist()
             self._save_weights(self.folder.best(memory.step))

@@ -24,7 +24,7 @@ from fpl.mirror import folder_names, refresh
 from fpl.models import SegmentationNetwork, build_network
 from fpl.models.norm import fit_norms
 from fpl.train.checkpoint import CheckpointFolder, load
-from fpl.train.evaluate import class_map, evaluate, predict_logits
+from fpl.train.evaluate import check_counted, class_map, evaluate, predict_logits
 from fpl.train.logits import WatchedLogits
 from fpl.train.owner import ANOTHER, CHECKPOINTS, check_place, config_of
 from fpl.train.parts import part_problem, tensors_problem
@@ -168,6 +168,9 @@ def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = N
         trained: The network.
         data_root: Folder of the data sets.
         protocol: `sliding`, `whole` or `center` instead of the run's own.
+
+    Raises:
+        FplError: The data are others than the run's, the network has diverged, or no label pixel counts.
     """
     config, spec = trained.config, trained.spec
     evaluation = config.eval.model_copy(update={"protocol": protocol} if protocol else {})
@@ -191,4 +194,5 @@ def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = N
     progress.note()
     if problem := predict.problem(Workers()):
         raise FplError(problem, where=str(trained.path), hint=DIVERGED)
+    check_counted(confusion, evaluation, spec.name)
     return confusion

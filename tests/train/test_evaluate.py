@@ -21,11 +21,13 @@ from fpl.data.augment import normalise
 from fpl.data.images import Images
 from fpl.data.spec import get_spec
 from fpl.data.validation import validation_ids
+from fpl.errors import FplError
 from fpl.models import build_network
 from fpl.sweep.places import Places
 from fpl.train.evaluate import (
     Predict,
     center_crop,
+    check_counted,
     class_map,
     confusion_matrix,
     constant_miou,
@@ -34,9 +36,9 @@ from fpl.train.evaluate import (
     scores,
     window_starts,
 )
-from fpl.train.runtime import Workers
+from fpl.train.runtime import TrainingError, Workers
 from fpl.train.trained import evaluate_trained, find_weights, load_trained
-from tests.train.runs import run
+from tests.train.runs import elsewhere, run
 
 WHOLE = EvalConfig(protocol="whole")
 CENTER = EvalConfig(protocol="center")
@@ -78,6 +80,38 @@ def test_absent_class_rule() -> None:
 def test_nothing_labeled_scores_nan() -> None:
     found = scores(np.zeros((2, 2), dtype=np.int64))
     assert math.isnan(found.miou) and found.pixels == 0
+
+
+def test_a_validation_without_a_pixel_that_counts_is_no_score() -> None:
+    label = torch.full((8, 8), 255, dtype=torch.uint8)
+    label[0] = 1  # outside of what "center" scores
+    image = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    for protocol in (CENTER, WHOLE):
+        confusion = count(by_brightness, image, label, protocol, (4, 4))
+        if protocol is WHOLE:
+            check_counted(confusion, protocol, "camvid")
+            continue
+        with pytest.raises(FplError, match="no label pixel of any image counts") as caught:
+            check_counted(confusion, protocol, "camvid")
+        assert "fpl data check camvid" in caught.value.hint and "the middle" in caught.value.hint
+    with pytest.raises(FplError) as caught:
+        check_counted(np.zeros_like(confusion), WHOLE, "camvid")
+    assert "the middle" not in caught.value.hint
+
+
+def test_neither_a_run_nor_eval_ends_with_a_score_of_nothing(
+    config: RunConfig, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(config, places)
+    trained = load_trained(find_weights(places.out, "", None), torch.device("cpu"))
+    original = Images.full_label
+    monkeypatch.setattr(Images, "full_label", lambda self, image_id: np.full_like(original(self, image_id), 255))
+    with pytest.raises(FplError, match="no label pixel of any image counts"):
+        evaluate_trained(trained, places.data_root)
+    other = elsewhere(places, "other")
+    with pytest.raises(TrainingError, match="no label pixel of any image counts"):
+        run(config, other)
+    assert not list(other.out.glob("runs/*")) and not list(other.out.glob("checkpoints/*/best*.pt"))
 
 
 def test_confusion_matrix_drops_ignored_pixels() -> None:
