@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -271,7 +272,9 @@ def _check_classes(spec: DatasetSpec, parts: Sequence[PartSummary], fast: bool, 
         absent = [name for name, count in zip(spec.class_names, each.pixels, strict=False) if not count]
         if len(absent) == spec.num_classes:
             what, remedy = f"every label pixel{sample} is to be ignored", "are these the labels of this data set?"
-            findings.append(Finding("warning", each.part, "classes", each.part, what, remedy))
+            # What a sample does not show may be in the other files.
+            level: Literal["fault", "warning"] = "warning" if each.decoded < each.images else "fault"
+            findings.append(Finding(level, each.part, "classes", each.part, what, remedy))
         elif absent:
             what = f"classes never seen{sample}: {', '.join(absent)}"
             remedy = (

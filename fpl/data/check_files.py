@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpl.data.damage import damage
-from fpl.data.formats import other_colours
-from fpl.data.read import Header, check_pair, read_header, read_image, read_label, read_palette, read_size
+from fpl.data.read import Header, check_pair, foreign_colours, read_header, read_image, read_label, read_size
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.errors import FplError
 
@@ -114,9 +113,7 @@ def decode_pair(pair: Pair, spec: DatasetSpec, root: Path) -> Decoded:
         return Decoded(image_size, None, digest, tuple(findings), turned)
 
     values = np.bincount(label.ravel(), minlength=256)
-    palette = read_palette(path)
-    present = np.flatnonzero(values[: spec.num_classes]).tolist()
-    if palette is not None and (other := other_colours(palette, present, spec, spec.values_of(path))):
+    if other := foreign_colours(path, np.flatnonzero(values[: spec.num_classes]).tolist(), spec):
         what = f"the palette has other colours than {spec.name} for: {', '.join(other)}"
         report("palette", path, what, _PALETTE_REMEDY, "warning")
     pixels = np.append(values[: spec.num_classes], values[IGNORE]).astype(np.int64)

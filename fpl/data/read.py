@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fpl.data.formats import check_image, check_label, check_palette, raw_mode
+from fpl.data.formats import check_image, check_label, check_palette, other_colours, raw_mode
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.errors import FplError
 from fpl.files import check_regular
@@ -84,16 +84,28 @@ def read_header(path: Path) -> Header:
         return Header((image.height, image.width), _orientation(image))
 
 
+def read_label_size(path: Path) -> tuple[int, int]:
+    """Height and width of a label; nothing is decoded, but the kind of file is checked.
+
+    Raises:
+        FplError: As `read_label`, as far as the header tells.
+    """
+    with _open(path) as image:
+        check_label(image, str(path))
+        return image.height, image.width
+
+
 def read_size(path: Path) -> tuple[int, int]:
     """Height and width of an image from its header."""
     with _open(path) as image:
         return image.height, image.width
 
 
-def read_palette(path: Path) -> Bytes | None:
-    """Colours of a palette file as uint8 [n, 3], RGB, from its header; None if it has no palette."""
+def foreign_colours(path: Path, present: Sequence[int], spec: DatasetSpec) -> list[str]:
+    """Of the classes that are present in a label, those that its palette gives other colours than the data set's."""
     with _open(path) as image:
-        return _palette(image)
+        palette = _palette(image)
+    return [] if palette is None else other_colours(palette, present, spec, spec.values_of(path))
 
 
 def read_label(path: Path, spec: DatasetSpec) -> Bytes:

@@ -13,11 +13,14 @@ from fpl.data.cache import Cache
 from fpl.data.images import Images
 from fpl.data.spec import DatasetSpec
 from fpl.data.splits import Split, seeded_sample
+from fpl.data.splits.faults import raise_all
 from fpl.errors import FplError
 from fpl.text import enumerate_briefly
 
 # What AEL's released loader of VOC's validation images draws with, whatever the seed of the run is.
 VALIDATION_SEED = 0
+# Part -> what its images are called that are validated on.
+VALIDATED = {"val": "validation", "train": "held-out"}
 
 
 class ValidationSet:
@@ -58,7 +61,7 @@ class ValidationSet:
         cache: Cache | None = None,
     ) -> None:
         ids = spec.list_ids(root, part) if ids is None else ids
-        check_validation_files(spec, root, part, ids)
+        raise_all(validation_faults(spec, root, part, ids))
         self.total = len(ids)
         self.ids = tuple(ids[rank::world_size])
         self.images = Images(spec, root, part, downscale, keep, cache)
@@ -111,8 +114,8 @@ def validation_ids(spec: DatasetSpec, root: Path, subsample: int | None = None) 
     return list(seeded_sample(ids, subsample, VALIDATION_SEED)[0])
 
 
-def check_validation_files(spec: DatasetSpec, root: Path, part: str, ids: Sequence[str]) -> None:
-    """Refuse ids to validate on without image or label on disk: without labels a score would be 0 and mean nothing.
+def validation_faults(spec: DatasetSpec, root: Path, part: str, ids: Sequence[str]) -> Iterator[FplError]:
+    """Ids to validate on without image or label on disk: without labels a score would be 0 and mean nothing.
 
     Args:
         spec: The data set.
@@ -120,16 +123,22 @@ def check_validation_files(spec: DatasetSpec, root: Path, part: str, ids: Sequen
         part: "val", or "train" for held-out images.
         ids: The ids.
 
-    Raises:
-        FplError: Names the ids and the first path.
+    Returns:
+        At most one fault of images and one of labels; each names the ids and the first path.
     """
+    kind = VALIDATED[part]
+    lost: dict[str, FplError] = {}
     for image_id in ids:
-        spec.image_path(root, part, image_id)
-    missing = [image_id for image_id in ids if not spec.label_path(root, part, image_id).is_file()]
-    if missing:
-        kind = "validation" if part == "val" else "held-out"
-        raise FplError(
-            f"{len(missing)} of {len(ids)} {kind} images have no label: {enumerate_briefly(missing)}",
-            where=str(spec.label_path(root, part, missing[0])),
+        try:
+            spec.image_path(root, part, image_id)
+        except FplError as error:
+            lost[image_id] = error
+    for first in list(lost.values())[:1]:
+        what = f"{len(lost)} of {len(ids)} {kind} images are not on disk: {enumerate_briefly(lost)}"
+        yield FplError(what, where=first.where, hint=first.hint)
+    if bare := [image_id for image_id in ids if not spec.label_path(root, part, image_id).is_file()]:
+        yield FplError(
+            f"{len(bare)} of {len(ids)} {kind} images have no label: {enumerate_briefly(bare)}",
+            where=str(spec.label_path(root, part, bare[0])),
             hint=f"validation needs them all; expected {spec.layout.description}",
         )

@@ -149,17 +149,20 @@ def test_training_ids_that_are_not_the_published_ones(tree: Path, monkeypatch: p
     assert found.what == "the 12 training ids are those of the published list in another order"
 
 
-def test_classes_never_seen_ignore_and_binary_masks(tree: Path) -> None:
+def test_classes_never_seen_ignore_and_binary_masks(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for image_id in TRAIN:
         save(tree / "trainannot" / f"{image_id}.png", np.where(np.arange(2000).reshape(40, 50) < 500, 0, 255))
     for image_id in VAL:
         save(tree / "valannot" / f"{image_id}.png", np.full((40, 50), 11))
     report = check_dataset(SMALL, tree, workers=1)
     assert [round(part.ignore_share, 3) for part in report.parts] == [0.75, 1.0]
-    warnings = report.of_level("warning")
-    assert "classes never seen: building, pole" in warnings[0].what and "binary mask" in warnings[0].remedy
-    assert warnings[1].what == "every label pixel is to be ignored"
-    assert not report.faults
+    (warning,) = report.of_level("warning")
+    assert "classes never seen: building, pole" in warning.what and "binary mask" in warning.remedy
+    # Nothing can be scored on them, which a sample cannot say of the others.
+    assert whats(report, "fault") == "val: every label pixel is to be ignored"
+    monkeypatch.setattr("fpl.data.check.SAMPLE", 3)
+    report = check_dataset(SMALL, tree, fast=True, workers=1)
+    assert "val: every label pixel in the sample is to be ignored" in whats(report, "warning") and not report.faults
 
 
 def test_r14_label_ids_are_called_so_and_many_files_make_one_fault(city: Path, tmp_path: Path) -> None:
