@@ -14,6 +14,8 @@ import numpy as np
 
 from fpl.data.check_files import Decoded, Finding, Pair, decode_pair, relative
 from fpl.data.check_report import CheckReport, PartSummary
+from fpl.data.contents import file_names
+from fpl.data.drawing import changed_files, how_to_draw_again
 from fpl.data.layout import PARTS
 from fpl.data.lists import duplicates, read_ids
 from fpl.data.names import is_utf8, normal
@@ -55,6 +57,7 @@ def check_dataset(
     findings: list[Finding] = []
     ids = {part: _list_ids(spec, root, part, findings) for part in PARTS}
     pairs = {part: _find_pairs(spec, root, part, ids[part], findings) for part in PARTS}
+    _check_drawn(spec, root, ids, findings)
     _check_counts(spec, root, ids, findings)
     _check_published(spec, ids["train"], findings)
     _check_overlap(ids, findings)
@@ -122,6 +125,18 @@ def _find_pairs(spec: DatasetSpec, root: Path, part: str, ids: Sequence[str], fi
 
 _MISSING_REMEDY = "copy the image again; if it should not be there, take its id out of the list"
 _LABEL_REMEDY = "copy the label again: no validation pixel may be left out"
+
+
+def _check_drawn(spec: DatasetSpec, root: Path, ids: dict[str, list[str]], findings: list[Finding]) -> None:
+    """Files of a drawn set that were changed since."""
+    try:
+        changed = changed_files(root) if spec.drawn else {}
+    except FplError:
+        return  # the record is broken, which the check of the counts says
+    validation = set(file_names(spec, root, "val", ids["val"]))
+    for name, what in changed.items():
+        part = "val" if name in validation else "train"
+        findings.append(Finding("fault", part, "drawing", name, f"not as drawn: {what}", how_to_draw_again(root)))
 
 
 def _check_counts(spec: DatasetSpec, root: Path, ids: dict[str, list[str]], findings: list[Finding]) -> None:

@@ -36,6 +36,15 @@ def data_contents(spec: DatasetSpec, root: Path, split: Split) -> str:
     )
 
 
+def file_names(spec: DatasetSpec, root: Path, part: str, ids: Sequence[str], *, labels: bool = True) -> Iterator[str]:
+    """Names below the root that the images of some ids may have, and their labels."""
+    layout, start = spec.layout_at(root), len(f"{root}/")
+    for image_id in ids:
+        yield from (path[start:] for path in layout.image_candidates(root, part, image_id))
+        if labels:
+            yield from (path[start:] for path in layout.label_candidates(root, part, image_id))
+
+
 def _digest(lines: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
 from fpl.data.lists import read_record
@@ -13,9 +14,13 @@ from fpl.data.spec import DRAWING_CODE, DRAWING_RECORD
 from fpl.errors import FplError
 from fpl.files import file_sha256, visible, write_atomic
 from fpl.source import source_digest
+from fpl.text import enumerate_briefly, plural
 
 # Checksums of all files of a drawn set, as `sha256sum` writes and checks them.
 CHECKSUMS = "SHA256SUMS"
+
+# Endings of the names of images and labels.
+_PIXELS = (".png", ".jpg")
 
 Progress = Callable[[int, int], None]
 Parameters = dict[str, object]
@@ -75,30 +80,76 @@ def is_current(root: Path) -> bool:
     """Whether the present code drew the set at `root`, with every file as it was drawn.
 
     Raises:
-        FplError: A file has been changed since.
+        FplError: Files have been changed since.
+    """
+    check_drawn(root)
+    record = read_record(root / DRAWING_RECORD)
+    return "files" in record and record.get(DRAWING_CODE) == _code()
+
+
+def check_drawn(root: Path, read: Container[str] | None = None) -> None:
+    """Refuse a drawn set whose files were changed: 0.025 ms of CPU a file, 21 ms for all of `synthetic_city`.
+
+    Args:
+        root: Its root folder.
+        read: Names below the root of the images and labels that matter; None: all. Lists always do.
+
+    Raises:
+        FplError: Names the files that are not as they were drawn.
+    """
+    if changed := changed_files(root, read):
+        (first, *others), names = changed, [f"{name} ({what})" for name, what in changed.items()]
+        raise FplError(
+            f"{plural(len(names), 'file')} of the drawn set {'are' if others else 'is'} not as drawn: "
+            f"{enumerate_briefly(names)}",
+            where=str(root if others else root / first),
+            hint=how_to_draw_again(root),
+        )
+
+
+def changed_files(root: Path, read: Container[str] | None = None) -> dict[str, str]:
+    """Files of a drawn set that are not as they were drawn: name below the root -> what is wrong, in a word or two.
+
+    Args:
+        root: Its root folder.
+        read: As for `check_drawn`.
+
+    Returns:
+        Nothing where no checksums were recorded, and the file of the checksums alone where that was changed.
     """
     record = read_record(root / DRAWING_RECORD)
     if "files" not in record:
-        return False
+        return {}
     place = root / CHECKSUMS
-    found = file_sha256(place) if place.is_file() else "no file"
-    if found != record["files"]:
-        raise _changed(place, found, str(record["files"]))
+    if what := _changed(place, str(record["files"])):
+        return {CHECKSUMS: what}
+    changed = {}
     for line in place.read_text(encoding="utf-8").splitlines():
         recorded, _, name = line.partition("  ")
-        path = root / name
-        found = file_sha256(path) if path.is_file() else "no file"
-        if found != recorded:
-            raise _changed(path, found, recorded)
-    return record.get(DRAWING_CODE) == _code()
+        matters = read is None or name in read or not name.endswith(_PIXELS)
+        if matters and (what := _changed(root / name, recorded)):
+            changed[name] = what
+    return changed
 
 
-def _changed(path: Path, found: str, recorded: str) -> FplError:
-    return FplError(
-        f"SHA-256 is {found}, but {recorded} was recorded when the set was drawn",
-        where=str(path),
-        hint="the drawn set has been changed: delete its folder to draw it again",
-    )
+def how_to_draw_again(root: Path) -> str:
+    """What to do about changed files."""
+    record = read_record(root / DRAWING_RECORD)
+    given = {"train": record.get("train"), "validation": record.get("validation"), "seed": record.get("seed")}
+    options = [f"--{name} {value}" for name, value in given.items() if isinstance(value, int)]
+    command = ["fpl data draw", root.name, "--data-root", shlex.quote(str(root.parent)), *options]
+    return f"delete {root} and draw it again as its {DRAWING_RECORD} says: {' '.join(command)}"
+
+
+def _changed(path: Path, recorded: str) -> str:
+    try:
+        return "" if file_sha256(path) == recorded else "changed"
+    except FileNotFoundError:
+        return "gone"
+    except FplError as error:
+        return error.what
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
 
 
 def _is_drawn(root: Path, parameters: Parameters) -> bool:

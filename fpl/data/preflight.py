@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpl.config.schema import RunConfig
-from fpl.data.contents import data_contents, data_version
+from fpl.data.contents import data_contents, data_version, file_names
+from fpl.data.drawing import check_drawn
 from fpl.data.images import Images
 from fpl.data.label_facts import LabelFacts, label_facts
 from fpl.data.read import Header, check_pair, foreign_colours, orientation_ignored, read_header, read_label_size
@@ -33,7 +34,8 @@ def check_data(config: RunConfig, split: Split, images: Images) -> list[str]:
     All ids must have an image on disk, labeled, validation and held-out ones also a label, and no id may be in two
     sets. Of all images the headers are read, of labels those of training too. The labels of validation and held-out
     images are decoded: the first look at them would otherwise be after hours of training. Labeled images are decoded
-    where that takes a few seconds, else those of the first batch. Labels of unlabeled images are never opened.
+    where that takes a few seconds, else those of the first batch. Labels of unlabeled images are never opened. What is
+    read of a drawn set must be as it was drawn.
 
     Validation labels take 5 s of CPU for the 500 of Cityscapes and 1.5 s for the 1,449 of VOC, once in a process; all
     else takes 0.7 and 0.8 s with 1/8 labeled.
@@ -55,6 +57,11 @@ def check_data(config: RunConfig, split: Split, images: Images) -> list[str]:
 
     spec, root, part = images.spec, images.root, images.part
     scored = {"val": spec.list_ids(root, "val"), part: split.held_out}
+    if spec.drawn:
+        read = {name for each, ids in scored.items() for name in file_names(spec, root, each, ids)}
+        read.update(file_names(spec, root, part, split.labeled))
+        read.update(file_names(spec, root, part, split.unlabeled, labels=False))
+        check_drawn(root, read)
     raise_all(
         (
             *set_faults(split, root=root, validation_ids=scored["val"]),

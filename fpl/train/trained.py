@@ -15,6 +15,8 @@ from fpl.config.registry import method_class
 from fpl.config.schema import RunConfig
 from fpl.config.stores import STORES, own_stores
 from fpl.data.cache import open_cache
+from fpl.data.contents import file_names
+from fpl.data.drawing import check_drawn
 from fpl.data.preflight import pin_data
 from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.validation import ValidationSet, validation_ids
@@ -178,6 +180,8 @@ def evaluate_trained(trained: Trained, data_root: Path, protocol: str | None = N
     pin_data(config, spec, root)  # a run is not scored on other data under its name
     cache = open_cache(spec, root, "val", config.data.downscale)
     ids = validation_ids(spec, root, config.eval.subsample)
+    if spec.drawn:
+        check_drawn(root, set(file_names(spec, root, "val", ids)))
     validation = ValidationSet(spec, root, config.data.downscale, ids=ids, cache=cache)
     progress = Progress(len(validation), unit="image")
     predict = WatchedLogits(trained.method.predict)

@@ -20,6 +20,7 @@ from fpl.data.check_report import CheckReport, report_text
 from fpl.data.spec import get_spec
 from fpl.data.splits import published
 from tests.data.conftest import save, write_camvid
+from tests.drawn import forget_checksums
 
 CAMVID, CITY = get_spec("camvid"), get_spec("synthetic_city")
 REAL = Path(os.environ.get("FPL_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data") / "camvid"
@@ -167,6 +168,7 @@ def test_classes_never_seen_ignore_and_binary_masks(tree: Path, monkeypatch: pyt
 
 def test_r14_label_ids_are_called_so_and_many_files_make_one_fault(city: Path, tmp_path: Path) -> None:
     root = shutil.copytree(city, tmp_path / "city")
+    forget_checksums(root)
     ids = CITY.list_ids(root, "train")
     for image_id in ids:
         path = CITY.label_path(root, "train", image_id)
@@ -193,6 +195,32 @@ def test_counts_are_those_of_the_drawing(city: Path, tmp_path: Path) -> None:
     record = json.loads((root / "drawing.json").read_text())
     (root / "drawing.json").write_text(json.dumps({**record, "train": 17}))
     assert "16 ids, 17 are expected" in whats(check_dataset(CITY, root, workers=1), "fault")
+
+
+def test_changed_files_of_a_drawn_set_are_named(city: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(city, tmp_path / "synthetic_city")
+    assert not check_dataset(CITY, root, workers=1).faults
+    image = CITY.image_path(root, "train", CITY.list_ids(root, "train")[0])
+    label = CITY.label_path(root, "val", CITY.list_ids(root, "val")[0])
+    for path in (image, label):
+        with Image.open(path) as picture:
+            pixels = np.asarray(picture).copy()
+        pixels[0, 0] = np.where(pixels[0, 0] == 3, 4, 3)
+        Image.fromarray(pixels).save(path)  # a picture as good as any
+    found = check_dataset(CITY, root, fast=True, workers=1).faults
+    names = [str(path.relative_to(root)) for path in (image, label)]
+    assert [(each.part, each.file, each.what) for each in found] == [
+        ("train", names[0], "not as drawn: changed"),
+        ("val", names[1], "not as drawn: changed"),
+    ]
+    command = f"fpl data draw synthetic_city --data-root {tmp_path} --train 16 --validation 4 --seed 0"
+    assert found[0].remedy.startswith(f"delete {root}") and command in found[0].remedy
+    label.unlink()
+    assert "not as drawn: gone" in whats(check_dataset(CITY, root, workers=1), "fault")
+    (root / "SHA256SUMS").write_text("")
+    assert "SHA256SUMS: not as drawn: changed" in whats(check_dataset(CITY, root, workers=1), "fault")
+    (root / "drawing.json").write_text("{")
+    assert "the record of the drawing is broken" in whats(check_dataset(CITY, root, workers=1), "fault")
 
 
 def test_palettes(tree: Path) -> None:

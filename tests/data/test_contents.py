@@ -14,13 +14,16 @@ import fpl.data.drawing as drawing
 from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.data.contents import data_contents, data_version
+from fpl.data.images import Images
+from fpl.data.preflight import check_data
 from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split
-from fpl.data.synthetic import draw_city
+from fpl.data.synthetic import draw_city, draw_voc
 from fpl.errors import FplError
 from fpl.sweep.inputs import make_inputs
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import pin
+from tests.data.conftest import make_config
 
 SPEC = get_spec("synthetic_city")
 
@@ -83,18 +86,55 @@ def test_the_same_command_after_repaired_labels_is_another_run(
         pin(before, ours)
 
 
-def test_a_drawn_file_that_was_changed_is_named_with_both_checksums(city: Path) -> None:
+def test_changed_files_of_a_drawn_set_are_named_with_how_to_draw_it_again(city: Path) -> None:
     assert drawing.is_current(city)
     path = SPEC.image_path(city, "val", SPEC.list_ids(city, "val")[1])
-    recorded = drawing.file_sha256(path)
     repaint(path, 9)
-    with pytest.raises(FplError) as caught:
+    with pytest.raises(
+        FplError, match=r"1 file of the drawn set is not as drawn: leftImg8bit/val/.*\(changed\)"
+    ) as one:
         draw_city(city, train=8, validation=2, size=(16, 24))
-    assert caught.value.where == str(path)
-    assert recorded in caught.value.what and drawing.file_sha256(path) in caught.value.what
+    command = f"fpl data draw synthetic_city --data-root {city.parent} --train 8 --validation 2 --seed 0"
+    assert one.value.where == str(path)
+    assert f"delete {city} and draw it again" in one.value.hint and command in one.value.hint
     path.unlink()
-    with pytest.raises(FplError, match="no file"):
+    SPEC.label_path(city, "train", SPEC.list_ids(city, "train")[0]).write_bytes(b"")
+    with pytest.raises(FplError, match=r"2 files .* are not as drawn: gtFine/train/.*\(changed\), .*\(gone\)") as two:
         drawing.is_current(city)
+    assert two.value.where == str(city)
+
+
+def test_before_training_what_a_run_reads_of_a_drawn_set_is_compared(city: Path) -> None:
+    split, images = make_split(SPEC, city, "every-nth", "1/4"), Images(SPEC, city, "train")
+    config = make_config("synthetic_city", labeled_batch=2)
+    before = check_data(config, split, images)
+    repaint(SPEC.label_path(city, "train", split.unlabeled[0]), 5)  # which no run reads
+    assert check_data(config, split, Images(SPEC, city, "train")) == before
+    val = SPEC.list_ids(city, "val")
+    for path in (
+        SPEC.label_path(city, "train", split.labeled[1]),
+        SPEC.image_path(city, "train", split.labeled[0]),
+        SPEC.image_path(city, "train", split.unlabeled[0]),
+        SPEC.image_path(city, "val", val[0]),
+        SPEC.label_path(city, "val", val[1]),
+    ):
+        kept = path.read_bytes()
+        with Image.open(path) as image:
+            repaint(path, (int(np.asarray(image).flat[0]) + 1) % 19)
+        with pytest.raises(FplError, match="1 file of the drawn set is not as drawn") as caught:
+            check_data(config, split, Images(SPEC, city, "train"))
+        assert caught.value.where == str(path)
+        path.write_bytes(kept)
+    assert check_data(config, split, Images(SPEC, city, "train")) == before
+
+
+def test_lists_of_a_drawn_set_are_compared_too(tmp_path: Path) -> None:
+    root = draw_voc(tmp_path / "synthetic_voc", train=8, clean=4, validation=2, size=(16, 24))
+    drawing.check_drawn(root, ())
+    path = root / "ImageSets" / "Segmentation" / "val.txt"
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    with pytest.raises(FplError, match=r"val\.txt \(changed\)"):
+        drawing.check_drawn(root, ())
 
 
 def test_other_code_draws_anew_and_equal_images_stay(city: Path, monkeypatch: pytest.MonkeyPatch) -> None:

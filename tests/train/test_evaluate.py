@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,6 +114,21 @@ def test_neither_a_run_nor_eval_ends_with_a_score_of_nothing(
     with pytest.raises(TrainingError, match="no label pixel of any image counts"):
         run(config, other)
     assert not list(other.out.glob("runs/*")) and not list(other.out.glob("checkpoints/*/best*.pt"))
+
+
+def test_eval_refuses_changed_images_of_a_drawn_set(config: RunConfig, places: Places, tmp_path: Path) -> None:
+    """Of the same size, so that their data set passes for that of the run."""
+    run(config, places)
+    trained = load_trained(find_weights(places.out, "", None), torch.device("cpu"))
+    root = tmp_path / "data" / "synthetic_city"
+    shutil.copytree(places.data_root / "synthetic_city", root)
+    path = sorted((root / "leftImg8bit" / "val").rglob("*.png"))[0]
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(FplError, match="1 file of the drawn set is not as drawn") as caught:
+        evaluate_trained(trained, root.parent)
+    assert caught.value.where == str(path)
 
 
 def test_confusion_matrix_drops_ignored_pixels() -> None:

@@ -28,6 +28,7 @@ from fpl.sweep.plan.needs import Needs
 from fpl.sweep.prepare import prepare
 from fpl.train.runtime import Verdict
 from fpl.train.trained import find_weights, load_trained
+from tests.drawn import forget_checksums
 from tests.train.runs import AEL, assert_equal_results, elsewhere, run, weights
 from tests.train.test_workers import start_workers
 
@@ -110,6 +111,7 @@ def with_other_images(places: Places, folder: Path, ids: list[str]) -> Places:
     """The data with other pixels and labels in some training images; results beside the old ones."""
     shutil.copytree(places.data_root, folder)
     root, random = folder / "synthetic_city", np.random.default_rng(0)
+    forget_checksums(root)
     for image_id in ids:
         Image.fromarray(random.integers(0, 256, (45, 60, 3), np.uint8)).save(SPEC.image_path(root, "train", image_id))
         Image.fromarray(random.integers(0, 19, (45, 60), np.uint8)).save(SPEC.label_path(root, "train", image_id))

@@ -16,6 +16,7 @@ import fpl
 from fpl.config.compose import load_config
 from fpl.sweep.places import Places
 from tests import warm
+from tests.drawn import forget_checksums
 from tests.ports import free_ports
 from tests.train.runs import AEL, OPTIONS, command, elsewhere, run, weights
 
@@ -89,6 +90,7 @@ def test_two_workers_see_what_one_sees(run_file: Path, places: Places, fidelity:
 def test_a_worker_that_fails_says_why(run_file: Path, places: Places, tmp_path: Path) -> None:
     root = tmp_path / "copy"
     shutil.copytree(places.data_root, root)
+    forget_checksums(root / "synthetic_city")
     for path in sorted((root / "synthetic_city" / "leftImg8bit" / "val").rglob("*.png"))[1::2]:
         path.write_bytes(path.read_bytes()[:200])  # the second worker's share of the validation images
     copied = Places(places.out, root, root / "splits")
