@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+from fpl.text import shortened
+
 _ANOTHER_PLACE = "name another folder (--out), or mend this one; the same command then continues"
 _WORDS = {
     errno.ENOSPC: ("no space is left", "make room there, or name another folder; the same command then continues"),
@@ -33,6 +35,13 @@ _THREADS = (
 )
 # What torch says when the CPU's memory is at an end; its own class it has for GPUs alone.
 _TORCH_MEMORY = ("DefaultCPUAllocator", "can't allocate memory", "not enough memory")
+
+
+# What file systems take: bytes of a name, and of a whole path.
+LONGEST_NAME, LONGEST_PATH = 255, 4095
+# Letters of one that are shown where it is too long.
+_SHOWN = 80
+NAME_HINT = f"names of files and folders have up to {LONGEST_NAME} bytes and no NUL, whole paths up to {LONGEST_PATH:,}"
 
 
 class FplError(Exception):
@@ -107,13 +116,47 @@ def _torch_memory(error: BaseException) -> bool:
     return type(error) is RuntimeError and any(word in str(error) for word in _TORCH_MEMORY)
 
 
+def name_problem(path: str) -> str:
+    """Why no file or folder can have a name, or a path whose parts are names; empty if one can."""
+    if "\0" in path:
+        return "a name with a NUL character"
+    encoded = path.encode("utf-8", "surrogatepass")
+    longest = max(map(len, encoded.split(b"/")))
+    if longest > LONGEST_NAME:
+        return f"a name of {longest:,} bytes, more than {LONGEST_NAME}"
+    return f"a path of {len(encoded):,} bytes, more than {LONGEST_PATH:,}" if len(encoded) > LONGEST_PATH else ""
+
+
+def check_name(path: Path | str, where: str = "") -> None:
+    """Refuse a path before the system is asked for it that it could not even look for.
+
+    Args:
+        path: The path.
+        where: What names it; empty for the path itself.
+
+    Raises:
+        FplError: It holds a NUL character, or is too long.
+    """
+    if problem := name_problem(str(path)):
+        raise FplError(problem, where=shortened(where or str(path), _SHOWN), hint=NAME_HINT)
+
+
 def file_error(error: OSError, path: Path | None = None) -> FplError:
     """Any error of the file system in words: `shortage`, or the system's own with the name of the file."""
     return (
         shortage(error, path)
         or _in_the_way(error)
+        or _too_long(error, str(path or error.filename or ""))
         or FplError(error.strerror or str(error), where=str(path or error.filename or "file system"))
     )
+
+
+def _too_long(error: OSError, path: str) -> FplError | None:
+    if error.errno != errno.ENAMETOOLONG:
+        return None
+    # A file system may take less than we know of.
+    what = name_problem(path) or f"a name is too long for this file system, {len(path):,} characters"
+    return FplError(what, where=shortened(path, _SHOWN), hint=NAME_HINT)
 
 
 def _in_the_way(error: OSError) -> FplError | None:

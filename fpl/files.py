@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 import filelock
 
-from fpl.errors import FplError, ShortageError, file_error
+from fpl.errors import FplError, ShortageError, check_name, file_error
 from fpl.mirror import mirror_of
 from fpl.text import size_text
 
@@ -52,8 +52,9 @@ def check_regular(path: Path, where: str = "") -> None:
     A folder, and what is not there, are left to who opens it.
 
     Raises:
-        FplError: It is a pipe, a device or a socket, or a link to one.
+        FplError: It is a pipe, a device or a socket, or a link to one; or no file can have such a name.
     """
+    check_name(path, where)
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
@@ -83,8 +84,9 @@ def check_folder(path: Path, where: str, hint: str) -> None:
     """Refuse a file where a folder is needed; what is not there is left to who opens or makes it.
 
     Raises:
-        FplError: It is there, and no folder.
+        FplError: It is there, and no folder; or no folder can have such a name.
     """
+    check_name(path, where)
     if path.exists() and not path.is_dir():
         raise FplError("is a file, and a folder is needed", where=where, hint=hint)
 
@@ -93,9 +95,11 @@ def check_output(path: Path, where: str = "") -> None:
     """Refuse the name of a file that could not be written, before the work whose result it would hold.
 
     Raises:
-        FplError: It names a folder, lies below a file, or is a pipe or a device, which a file would take the place of.
+        FplError: It names a folder, lies below a file, or is a pipe or a device, which a file would take the place of;
+            or no file can have such a name.
     """
     where = where or str(path)
+    check_name(path, where)
     if not path.name or path.is_dir():
         raise FplError("is a folder, and a file is to be written", where=where, hint="name a file in it")
     check_regular(path, where)

@@ -237,7 +237,7 @@ def _write_shard(
 
 def _row(plan: Plan, images: Images, image_id: str, say: Callable[[str], None]) -> pa.RecordBatch:
     arrays: dict[str, Bytes | None] = {"image": images.image(image_id), "label": None, "full_label": None}
-    if plan.spec.label_path(plan.root, plan.part, image_id).is_file():
+    if plan.spec.has_label(plan.root, plan.part, image_id):
         # A bad label of an image that no run labels must not stop the others: it is left out, and a run that does
         # label the image reads the file itself and meets the error.
         try:

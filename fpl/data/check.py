@@ -109,9 +109,9 @@ def _find_pairs(spec: DatasetSpec, root: Path, part: str, ids: Sequence[str], fi
             findings.append(Finding("fault", part, "missing images", file, error.what, _MISSING_REMEDY))
             continue
         label = spec.label_path(root, part, image_id)
-        if not label.is_file():
+        if not (there := spec.has_label(root, part, image_id)):
             unlabeled.append(relative(label, root))
-        pairs.append(Pair(part, image_id, image, label if label.is_file() else None))
+        pairs.append(Pair(part, image_id, image, label if there else None))
     if part == "val":
         findings += [
             Finding("fault", part, "missing labels", file, "the label of a validation image is missing", _LABEL_REMEDY)

@@ -77,7 +77,7 @@ class Images:
         Raises:
             FplError: The file is damaged; says how to train without reading it.
         """
-        if not self.spec.label_path(self.root, self.part, image_id).is_file():
+        if not self.spec.has_label(self.root, self.part, image_id):
             return None
         try:
             return self._label(image_id, self.truth_reads)

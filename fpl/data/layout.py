@@ -15,12 +15,13 @@ from fpl.data.lists import read_ids, repeated_ids
 from fpl.data.names import check_utf8, forms, normal
 from fpl.errors import FplError
 from fpl.files import is_hidden
-from fpl.text import enumerate_briefly
+from fpl.text import enumerate_briefly, shortened
 
 PARTS = ("train", "val")
 BLANKS = "lists separate columns by blanks: rename the file, for example with _ for each blank"
 _SUFFIXES = (".png", ".jpg", ".jpeg")
-_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+# With an ending, an id may be longer than any name.
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Layout:
         columns = line.split("\t") if "\t" in line else line.split()
         name = columns[0].strip().replace("\\", "/").rsplit("/", 1)[-1]
         if _suffix(columns[-1]) and not _suffix(name):
-            raise FplError(f"a name with a blank in it: {line!r}", hint=BLANKS)
+            raise FplError(f"a name with a blank in it: {shortened(repr(line), 80)}", hint=BLANKS)
         return normal(name.removesuffix(_suffix(name)).removesuffix(self.decoration))
 
     def list_ids(self, root: Path, part: str) -> list[str]:

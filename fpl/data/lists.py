@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fpl.errors import FplError
+from fpl.errors import NAME_HINT, FplError, name_problem
 from fpl.files import check_regular
-from fpl.text import enumerate_briefly
+from fpl.text import enumerate_briefly, shortened
 
 
 def duplicates(ids: Sequence[str]) -> list[str]:
@@ -35,7 +35,8 @@ def read_ids(path: Path, parse: Callable[[str], str]) -> list[str]:
         parse: Id of an entry; raises `FplError` for one that has none.
 
     Raises:
-        FplError: The file cannot be read or is not UTF-8 text, or entries have no id: all are named with their lines.
+        FplError: The file cannot be read or is not UTF-8 text, or entries have no id, or one that no file can be named
+            by: all are named with their lines.
     """
     return _parse(_text(path), parse, str(path))
 
@@ -111,7 +112,10 @@ def _parse(text: str, parse: Callable[[str], str], where: str) -> list[str]:
     ids, wrong, hints = [], [], []
     for number, line in _numbered(text):
         try:
-            ids.append(parse(line))
+            image_id = parse(line)
+            if problem := name_problem(image_id):
+                raise FplError(f"{problem}: {shortened(repr(image_id), 80)}", hint=NAME_HINT)
+            ids.append(image_id)
         except FplError as error:
             wrong.append(f"line {number}: {error.what}")
             hints.append(error.hint)

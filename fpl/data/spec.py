@@ -115,6 +115,10 @@ class DatasetSpec:
         found = first_file(layout.label_candidates(root, part, image_id))
         return layout.label_path(root, part, image_id) if found is None else Path(found[0])
 
+    def has_label(self, root: Path, part: str, image_id: str) -> bool:
+        """Whether an image has a label on disk."""
+        return first_file(self.layout_at(root).label_candidates(root, part, image_id)) is not None
+
     def canonical_id(self, line: str) -> str:
         """Id of a line of any published list; see `Layout.canonical_id`."""
         return self.layout.canonical_id(line)

@@ -136,7 +136,7 @@ def validation_faults(spec: DatasetSpec, root: Path, part: str, ids: Sequence[st
     for first in list(lost.values())[:1]:
         what = f"{len(lost)} of {len(ids)} {kind} images are not on disk: {enumerate_briefly(lost)}"
         yield FplError(what, where=first.where, hint=first.hint)
-    if bare := [image_id for image_id in ids if not spec.label_path(root, part, image_id).is_file()]:
+    if bare := [image_id for image_id in ids if not spec.has_label(root, part, image_id)]:
         yield FplError(
             f"{len(bare)} of {len(ids)} {kind} images have no label: {enumerate_briefly(bare)}",
             where=str(spec.label_path(root, part, bare[0])),

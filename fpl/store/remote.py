@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from fpl.errors import check_name
 from fpl.mirror import attach, mirror_of
 from fpl.storage import url_of
 from fpl.store.columns import SCHEMAS
@@ -56,8 +57,9 @@ def folder_of(path: Path | str) -> Path:
     """The folder of a store, or the one that is its mirror from now on; nothing is asked for or brought yet.
 
     Raises:
-        FplError: A URL that names no folder.
+        FplError: A URL that names no folder, or a name that no folder can have.
     """
+    check_name(path)
     url = url_of(path)
     return Path(path) if url is None else attach(url).folder
 

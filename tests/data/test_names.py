@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from fpl.cli.main import main
 from fpl.cli.splits import splits_app
 from fpl.config.identity import run_id
 from fpl.data.check import check_dataset
@@ -25,6 +26,7 @@ from fpl.data.splits.coverage import coverage, missed, within
 from fpl.data.splits.store import load_split
 from fpl.errors import FplError
 from fpl.files import visible
+from fpl.store.remote import folder_of
 from fpl.train.predict import check_outputs, outputs_of
 from tests.data.conftest import make_config, make_split_of, save, write_camvid
 
@@ -56,6 +58,79 @@ def test_a_file_name_with_a_blank_is_no_id(tmp_path: Path) -> None:
     (tmp_path / "u").write_text("c")
     with pytest.raises(FplError, match=r"(?s)2 lines are no ids: line 2: .*my first.*line 3: .*my second"):
         import_split(CAMVID, tmp_path / "l", tmp_path / "u", "imported", "2")
+
+
+LONG = {"a" * 256: "a name of 256 bytes", "é" * 2500: "a name of 5,000 bytes"}
+
+
+def test_ids_that_no_file_can_be_named_by_are_refused_with_their_lines(tmp_path: Path) -> None:
+    root = write_camvid(tmp_path / "camvid", "abcd", "v")
+    long, longer = LONG
+    (tmp_path / "l").write_text(f"a\nb\0c\n{long}.png\n# comment\n/x/{longer}.png\n")
+    (tmp_path / "u").write_text("c\nd\n")
+    for given in ({"root": root}, {}):
+        with pytest.raises(FplError, match="3 lines are no ids") as caught:
+            import_split(CAMVID, tmp_path / "l", tmp_path / "u", "imported", "4", **given)
+        assert caught.value.where == str(tmp_path / "l") and "up to 255 bytes and no NUL" in caught.value.hint
+        for text in ("line 2: a name with a NUL character: 'b\\x00c'", *LONG.values(), "line 3: ", "line 5: "):
+            assert text in caught.value.what
+        assert len(caught.value.message) < 600
+    with pytest.raises(FplError, match=r"line 2: a name with a NUL character"):
+        import_split(
+            CAMVID, tmp_path / "u", (tmp_path / "n").write_text("a\nb\0\n") and tmp_path / "n", "imported", "4"
+        )
+    folder = split_folder(tmp_path / "splits", "camvid", "every-nth", "1/4")
+    folder.mkdir(parents=True)
+    (folder / "labeled.txt").write_text("a\nb\0\n")
+    (folder / "unlabeled.txt").write_text("c\n")
+    with pytest.raises(FplError, match="a name with a NUL character"):
+        load_split(tmp_path / "splits", "camvid", "every-nth", "1/4")
+    (root / "train.txt").write_text(f"a\n{long}\n")
+    with pytest.raises(FplError, match="line 2: a name of 256 bytes, more than 255"):
+        CAMVID.list_ids(root, "train")
+    assert "a name of 256 bytes" in check_dataset(CAMVID, root, workers=1).faults[0].what
+    with pytest.raises(FplError, match="1 names cannot stand in a list"):
+        write_split(make_split_of(["c", "a\0"], ["d"]), tmp_path / "other")
+
+
+def test_an_id_that_is_too_long_with_its_ending_is_not_on_disk(tmp_path: Path) -> None:
+    root = write_camvid(tmp_path / "camvid", "abcd", "v")
+    with pytest.raises(FplError, match="is not on disk"):
+        CAMVID.image_path(root, "train", "a" * 253)
+    assert not CAMVID.has_label(root, "train", "a" * 253)
+    with pytest.raises(FplError, match="1 of 3 training images are not on disk"):
+        check_data(make_config(), make_split_of(["a", "b" * 253], ["c"]), Images(CAMVID, root, "train"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["data", "check", "camvid", "--data-root"],
+        ["data", "draw", "synthetic_city", "--data-root"],
+        ["splits", "list", "--splits"],
+        ["results", "--out"],
+        ["results", "--csv"],
+        ["eval", "run", "--out"],
+        ["splits", "import", "camvid", "--fraction", "2"],
+        ["predict"],
+    ],
+)
+def test_names_that_are_too_long_are_refused_where_options_give_them(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {"predict": [f"{'y' * 5000}.pt", "a", "b"]}.get(arguments[-1], ["x" * 5000])
+    monkeypatch.setattr("sys.argv", ["fpl", *arguments, *more])
+    with pytest.raises(SystemExit) as end:
+        main()
+    told = capsys.readouterr().err
+    assert end.value.code == 2
+    assert "bytes, more than 255" in told and "up to 255 bytes and no NUL" in told and len(told) < 500
+
+
+def test_a_store_whose_name_holds_a_nul_is_refused() -> None:
+    for name in ("a\0b", "s3://a\0b/c"):
+        with pytest.raises(FplError, match="a name with a NUL character"):
+            folder_of(name)
 
 
 def test_disks_with_other_forms_and_capitals(tmp_path: Path) -> None:

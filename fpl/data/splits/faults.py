@@ -111,7 +111,7 @@ def label_faults(
     spec = get_spec(split.dataset)
     exists = on_disk or images_on_disk(spec, root)
     labeled = [image_id for image_id in split.labeled if exists(image_id)]
-    if bare := [image_id for image_id in labeled if not spec.label_path(root, "train", image_id).is_file()]:
+    if bare := [image_id for image_id in labeled if not spec.has_label(root, "train", image_id)]:
         yield FplError(
             f"{len(bare)} of {len(labeled)} labeled images have no label: "
             + enumerate_briefly(_with_line(each, lines) for each in bare),
