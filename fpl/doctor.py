@@ -24,6 +24,7 @@ from fpl.losses import kernels
 from fpl.models.pretrained import find_pretrained
 from fpl.sweep.places import Places
 from fpl.sweep.plan.needs import Needs, problem_text
+from fpl.text import answer
 
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "pandas", "pyarrow", "pydantic", "pillow", "scipy")
 EXTRAS = {
@@ -51,9 +52,9 @@ def print_doctor(places: Places) -> None:
         ("data", _data(places)),
         ("weights", _weights(places)),
     ):
-        print(section)
+        answer(section)
         for line in lines:
-            print(_folded(line))
+            answer(_folded(line))
 
 
 def _folded(line: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from fpl.text import shortened
+from fpl.text import one_line, shortened
 
 _ANOTHER_PLACE = "name another folder (--out), or mend this one; the same command then continues"
 _WORDS = {
@@ -66,7 +66,7 @@ class FplError(Exception):
     @property
     def message(self) -> str:
         """The whole message on as many lines as it has parts."""
-        lines = [f"{self.where}: {self.what}" if self.where else self.what]
+        lines = [f"{one_line(self.where)}: {self.what}" if self.where else self.what]
         if self.hint:
             lines.append(f"  -> {self.hint}")
         return "\n".join(lines)

@@ -13,6 +13,7 @@ from typing import Any
 # new lines, separators of lines and paragraphs, marks of direction; and halves of characters, which no file can hold.
 _HIDDEN = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _UNPRINTABLE = re.compile(f"[{_HIDDEN}\ud800-\udfff]")
+_NO_LINE = re.compile(f"[{_HIDDEN}\t\n\ud800-\udfff]")
 # The same for a library whose texts are UTF-8, and cannot hold the halves.
 UNPRINTABLE = "[" + re.sub(r"\\u(\w{4})", r"\\x{\1}", _HIDDEN) + "]"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -23,9 +24,9 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(REPLACEMENT, text)
 
 
-def on_one_line(name: str) -> str:
-    """A file's name as it stands in a message: without tabs and new lines, too, which `printable` leaves."""
-    return re.sub(r"[\t\n]", REPLACEMENT, printable(name))
+def one_line(text: str) -> str:
+    """The same of a name, which may also hold line ends and tabs and is to stay on its line."""
+    return _NO_LINE.sub(REPLACEMENT, text)
 
 
 def is_plain(text: str) -> bool:
@@ -35,7 +36,12 @@ def is_plain(text: str) -> bool:
 
 def say(text: str) -> None:
     """Tell the user what happens, on standard error: standard output is for what was asked for."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def answer(text: str, *, end: str = "\n", flush: bool = False) -> None:
+    """What was asked for, on standard output."""
+    print(printable(text), end=end, flush=flush)
 
 
 def printable_tree(value: Any) -> Any:
@@ -76,8 +82,8 @@ def duration(seconds: float) -> str:
 
 
 def enumerate_briefly(items: Iterable[object], limit: int = 10) -> str:
-    """The first `limit` items joined by commas, and how many more there are."""
-    names = [str(item) for item in items]
+    """The first `limit` items joined by commas, each on one line, and how many more there are."""
+    names = [one_line(str(item)) for item in items]
     rest = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -97,6 +103,7 @@ def timestamp() -> str:
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[str]:
     """One line per row, columns two blanks apart; the columns numbered in `right` end at the same place."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -1,14 +1,35 @@
-"""Names that no file can have."""
+"""Text as it reaches a terminal, and names that no file can have."""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 from pathlib import Path
 
 import pytest
 
 from fpl.errors import FplError, check_name, file_error, name_problem
+from fpl.text import aligned, answer, enumerate_briefly, one_line, printable, say
+from fpl.train.progress import Progress
+
+HOSTILE = "a\x1b[2Jb\rc\x07d\u202ee\u2066f\x9bg"
+
+
+def test_whatever_is_written_is_printable_and_a_name_stays_on_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    answer(HOSTILE)
+    say(HOSTILE)
+    stream = io.StringIO()
+    progress = Progress(1, stream=stream, pause=0.0)
+    progress.note(HOSTILE)
+    progress.validated(0.0, HOSTILE)
+    told = capsys.readouterr()
+    for text in (told.out, told.err, *stream.getvalue().splitlines(keepends=True)):
+        assert text == f"{printable(HOSTILE)}\n" and text[:-1].isprintable()
+    assert one_line("a\nb\tc\x1b") == "a�b�c�" and printable("a\nb\tc\x1b") == "a\nb\tc�"
+    assert enumerate_briefly(["a\nb", "c"], 1) == "a�b and 1 more"
+    assert aligned([["a\nb", "c"]], ()) == ["a�b  c"]
+    assert FplError("what", where="a\nb").message == "a�b: what"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from fpl.cli.options import folder_to_use
 from fpl.config.defaults import MOST_LOADER_WORKERS, MOST_SEED, MOST_SIDE, MOST_THREADS
 from fpl.errors import Interrupted
 from fpl.interrupt import terminated_like_interrupted
+from fpl.text import answer
 
 if TYPE_CHECKING:
     from fpl.data.spec import DatasetSpec
@@ -77,7 +78,7 @@ def draw(
         clean = -(-train // 4)
         draw_voc(data_root / dataset, train=train, clean=clean, validation=validation, seed=seed, progress=show)
     progress.note()
-    print(f"{train} training and {validation} validation images in {data_root / dataset}")
+    answer(f"{train} training and {validation} validation images in {data_root / dataset}")
 
 
 @data_app.command("check")
@@ -106,7 +107,7 @@ def _print_check(spec: DatasetSpec, root: Path, fast: bool, workers: int | None)
     with interruptible(progress=progress):
         report = check_dataset(spec, root, fast=fast, workers=workers, progress=progress.of)
     progress.note()
-    print(report_text(report))
+    answer(report_text(report))
     if report.faults:
         raise typer.Exit(2)
 
@@ -138,15 +139,15 @@ def cache(
     root, cores = find_root(spec, data_root), workers or core_count()
     plans = [plan_cache(spec, root, part, downscale, place, cores) for part in ("train", "val")]
     for plan in plans:
-        print(f"{plan.part}: {len(plan.ids)} images, {plan.bytes / 1e9:.2f} GB in {plan.folder}", flush=True)
+        answer(f"{plan.part}: {len(plan.ids)} images, {plan.bytes / 1e9:.2f} GB in {plan.folder}", flush=True)
     with interruptible("nothing is left behind; the same command starts again"):
         for plan in plans:
             progress = Progress(len(plan.ids), unit="image")
-            built = build_cache(plan, cores=cores, progress=progress.of, say=print)
+            built = build_cache(plan, cores=cores, progress=progress.of, say=answer)
             progress.note()
-            print(f"{plan.part}: {'built' if built else 'is there, complete and undamaged'}")
+            answer(f"{plan.part}: {'built' if built else 'is there, complete and undamaged'}")
     if place is not None:
-        print(f"runs find it when FPL_CACHE={place} is set")
+        answer(f"runs find it when FPL_CACHE={place} is set")
 
 
 @data_app.command("download")
@@ -158,9 +159,9 @@ def download_data(
     from fpl.data.download import download
 
     with interruptible("the same command keeps the archives that are complete"):
-        archives = download(dataset, data_root, tell=lambda text: print(text, flush=True))
+        archives = download(dataset, data_root, tell=lambda text: answer(text, flush=True))
     command = ["fpl", "data", "prepare", dataset, *map(str, archives), "--data-root", str(data_root)]
-    print(f"next: {shlex.join(command)}")
+    answer(f"next: {shlex.join(command)}")
 
 
 @data_app.command("prepare")
@@ -206,7 +207,7 @@ def prepare_data(
         used = Counter(job.source.archive.path for job in jobs for _ in job.targets)
     progress.note()
     for archive in opened:
-        print(f"from {archive.path}: {used[archive.path]} files")
+        answer(f"from {archive.path}: {used[archive.path]} files")
     others = f", {done.replaced} of them in place of others" if done.replaced else ""
-    print(f"{done.written} files written to {root}{others}, {done.kept} were there and the same", flush=True)
+    answer(f"{done.written} files written to {root}{others}, {done.kept} were there and the same", flush=True)
     _print_check(spec, root, fast, workers)

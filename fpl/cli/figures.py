@@ -9,6 +9,7 @@ import typer
 
 from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, RowsShown, Scale, Scratch, Seeds
 from fpl.errors import FplError
+from fpl.text import answer
 
 
 def figures(
@@ -53,10 +54,10 @@ def figures(
     for item in prepared:
         if item.figure.name in wanted:
             path = places.get(item.figure.name)
-            print(f"{path} ({item.line.partition(': ')[2]})" if path else item.line)
+            answer(f"{path} ({item.line.partition(': ')[2]})" if path else item.line)
     if any(item.gap.startswith("not run") for item in prepared if item.figure.name in wanted):
-        print(f"runs made so are in runs/{campaign.scale_name}: --results names that folder")
+        answer(f"runs made so are in runs/{campaign.scale_name}: --results names that folder")
     verdicts = [verdict for item in prepared for verdict in item.verdicts]
     write_claims(target, verdicts, scale_note(campaign))
-    print(count_text(verdicts))
-    print(f"{len(paths)} of {len(wanted)} figures, with PDF, CSV, captions and claims, in {target}")
+    answer(count_text(verdicts))
+    answer(f"{len(paths)} of {len(wanted)} figures, with PDF, CSV, captions and claims, in {target}")

@@ -39,7 +39,7 @@ from fpl.config.stores import LOCAL, STORES
 from fpl.data.parallel import core_count
 from fpl.errors import FplError, file_error, shortage
 from fpl.interrupt import terminated_like_interrupted
-from fpl.text import printable
+from fpl.text import answer, say
 from fpl.train.launched import launch_value
 from fpl.train.options import LoopOptions
 
@@ -119,13 +119,13 @@ def _end(error: FplError) -> NoReturn:
     # Several workers may meet the same error or each its own: all speak, each with its rank.
     rank, workers = os.environ.get("RANK"), os.environ.get("WORLD_SIZE") or "1"
     speaker = f" (rank {rank})" if rank and workers != "1" else ""
-    print(printable(f"error{speaker}: {error.message}"), file=sys.stderr)
+    say(f"error{speaker}: {error.message}")
     sys.exit(error.exit_code)
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"fpl {fpl.__version__}")
+        answer(f"fpl {fpl.__version__}")
         raise typer.Exit
 
 
@@ -170,7 +170,7 @@ def train(
     run = load_config(experiment_file(config), scale=scale, overrides=overrides or [])
     if MAIN:
         for note in without_effect(run, overrides or []):
-            print(f"note: {note}", file=sys.stderr)
+            say(f"note: {note}")
     from fpl.cli.planning import compact_store
     from fpl.report.results import print_run
     from fpl.sweep.local import run_local
@@ -204,7 +204,7 @@ def pretrain(
 
     path = pretrain_tiny(weights, width=width, depth=depth, seed=seed, progress=show)
     progress.note()
-    print(f'{network} backbone in {path}: use it with model.pretrained="imagenet" and --weights {weights}')
+    answer(f'{network} backbone in {path}: use it with model.pretrained="imagenet" and --weights {weights}')
 
 
 @app.command("eval")
@@ -238,7 +238,7 @@ def evaluate(
     iou = dict(zip(trained.spec.class_names, found.iou, strict=True))
     print_scores(title, found.miou, found.pixel_accuracy, iou, csv)
     if (holdout := trained.config.data.split.holdout) is not None:
-        print(f"on the validation part; the run's own scores are of its held-out labeled images (1 of {holdout})")
+        answer(f"on the validation part; the run's own scores are of its held-out labeled images (1 of {holdout})")
 
 
 @app.command()
@@ -260,7 +260,7 @@ def predict(
     with interruptible("what is written stays whole; the same command starts again"):
         trained = load_trained(find_weights(out, run, choice), select_device(device), threads)
         count = predict_folder(trained, images, to)
-    print(
+    answer(
         f"{count} class maps and overlays in {to}, the colours in {to / 'legend.png'} (weights of step {trained.step})"
     )
 

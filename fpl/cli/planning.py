@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fpl.cli.data import interruptible
 from fpl.config.defaults import FILE_WIDTH
 from fpl.errors import FplError
-from fpl.text import say
+from fpl.text import answer, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,9 +63,9 @@ def calibrate_runs(machine: Machine, timed: Sequence[tuple[RunConfig, float]]) -
             device="auto" if execution.on_gpu else "cpu",
             threads=execution.threads,
             workers=execution.workers,
-            say=lambda text: print(text, flush=True),
+            say=lambda text: answer(text, flush=True),
         )
-    print(f"calibration of {len(measured)} kinds of steps in {write_calibration(machine.out, measured)}")
+    answer(f"calibration of {len(measured)} kinds of steps in {write_calibration(machine.out, measured)}")
 
 
 def check_publish(out: Path, publish: Path | None) -> None:
@@ -116,13 +116,13 @@ def print_table(console: Console, table: Table) -> None:
     unbounded = console.options.update(width=10 * FILE_WIDTH)
     if console.is_terminal and console.measure(table, options=unbounded).maximum > console.width:
         for line in _paragraphs(table, console.width):
-            print(line)
+            answer(line)
         return
     with console.capture() as capture:
         console.print(table)
     # The padding of the last column is of no use to anybody either.
     lines = [line.rstrip() for line in capture.get().splitlines()]
-    print("\n".join(line for line in lines if line))
+    answer("\n".join(line for line in lines if line))
 
 
 def _paragraphs(table: Table, width: int) -> Iterator[str]:

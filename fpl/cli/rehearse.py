@@ -12,7 +12,7 @@ from fpl.cli.data import DATA, SPLITS, DataRoot, Splits, interruptible
 from fpl.cli.options import EXPERIMENTS, Experiments
 from fpl.config.defaults import MOST_THREADS
 from fpl.errors import FplError
-from fpl.text import say, size_text
+from fpl.text import answer, say, size_text
 
 if TYPE_CHECKING:
     from fpl.sweep.rehearsal.rows import Row
@@ -80,7 +80,7 @@ def rehearse(
     with interruptible("what was found is kept: the same command continues"):
         found, done = rehearsal.carry_out()
     text = "\n".join(report(found)) + "\n"
-    print(text, end="")
+    answer(text, end="")
     for folder in (rehearsal.out, *([publish] if publish else [])):
         write(folder, found)
         write_changed(folder / "rehearsal.txt", text.encode())

@@ -10,6 +10,7 @@ import typer
 
 from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, RowsShown, Scale, Scratch, Seeds
 from fpl.errors import FplError
+from fpl.text import answer
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -54,9 +55,9 @@ def report(
     shown = load_shown(experiments, scale, store, seeds=seeds, rows=rows)
     written = write_report(folder, shown, experiments, wanted, run=on_all_cores)
     for name, page in zip(wanted, written.searches, strict=True):
-        print("\n".join(search_summary_lines(store, name)))
-        print(f"page and CSV of {name}: {page}")
-    print(f"tables, figures and main page in {folder}: open {written.page}")
+        answer("\n".join(search_summary_lines(store, name)))
+        answer(f"page and CSV of {name}: {page}")
+    answer(f"tables, figures and main page in {folder}: open {written.page}")
 
 
 def on_all_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,7 @@ from fpl.cli.planning import check_publish, compact_store
 from fpl.cli.reproduced import show, write_live
 from fpl.config.defaults import MOST_RUNS, REPEATS
 from fpl.errors import FplError
-from fpl.text import say
+from fpl.text import answer, say
 
 if TYPE_CHECKING:
     from fpl.config.campaign import Campaign
@@ -134,7 +133,7 @@ def _carry_out(plan: Plan, places: Places, execution: Execution, retry_failed: b
     from fpl.sweep.reproduce import carry_out
 
     if not plan.wanted:
-        print("no cell of these needs a run")
+        answer("no cell of these needs a run")
     make_inputs([run.config for run in plan.wanted], places, say)
     if plan.to_come:
         say(f"tables and page, while it works and after a kill: {places.out / 'index.html'}")
@@ -175,14 +174,13 @@ def _noise(plan: Plan, places: Places, execution: Execution, repeats: int) -> Ac
 def _say_what_failed(account: Account, out: Path) -> int:
     """Name the runs that failed or were left, now or before; 1 if one failed, 2 if one was left, 0 otherwise."""
     for result in account.unfinished:
-        print(f"not finished: {result.run_id}: {result.reason or 'stopped'}", file=sys.stderr)
+        say(f"not finished: {result.run_id}: {result.reason or 'stopped'}")
     for result in account.failed:
         log = result.log or out / "logs" / f"{result.run_id}.log"
-        print(f"failed: {result.run_id}: {result.reason} (log: {log})", file=sys.stderr)
+        say(f"failed: {result.run_id}: {result.reason} (log: {log})")
     if account.failed_before:
-        print(
+        say(
             f"{len(account.failed_before)} runs failed in an earlier call and were not tried again; --retry-failed "
-            f"tries them: {', '.join(account.failed_before)}",
-            file=sys.stderr,
+            f"tries them: {', '.join(account.failed_before)}"
         )
     return 1 if account.failed or account.failed_before else 2 if account.unfinished else 0

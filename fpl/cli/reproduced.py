@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fpl.text import answer
+
 if TYPE_CHECKING:
     from fpl.cli.option_groups import Asked
     from fpl.report.folder import Written
@@ -46,19 +48,19 @@ def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> Non
     store = Results(out)
     _write_environment(account, store)
     if asked.overrides:
-        print(f"with {' '.join(asked.overrides)} in the cells asked for:")
+        answer(f"with {' '.join(asked.overrides)} in the cells asked for:")
     shown = asked.shown(store, part=True)
     print_tables(shown.grids, shown.summary)
     done = len(account.before)
-    print(f"{done} runs were done before, {len(account.done) - done} trained now; store: {name_of(out)}")
+    answer(f"{done} runs were done before, {len(account.done) - done} trained now; store: {name_of(out)}")
     published = publish or Path("results") / scale_name(asked.experiments, asked.scale)
     if published.resolve() != out.resolve():
         for line in compare_lines(store, Results(open_store(published))):
-            print(line)
+            answer(line)
     whole = asked.shown(store) if asked.names or asked.overrides else shown
-    print(f"tables, figures and page in {name_of(out)}: open {write_own(asked, out, shown=whole).page}")
+    answer(f"tables, figures and page in {name_of(out)}: open {write_own(asked, out, shown=whole).page}")
     if publish is not None:
-        print(_publish(asked, account, out, publish))
+        answer(_publish(asked, account, out, publish))
 
 
 def _write_environment(account: Account, store: Results) -> None:

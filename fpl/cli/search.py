@@ -15,7 +15,7 @@ from fpl.cli.options import EXPERIMENTS, Address, Experiments, Publish, Scale, S
 from fpl.cli.planning import check_publish, compact_store
 from fpl.config.defaults import MOST_RUNS
 from fpl.errors import FplError
-from fpl.text import say
+from fpl.text import answer, say
 
 if TYPE_CHECKING:
     from fpl.config.study import Study
@@ -125,7 +125,7 @@ def _export(books: list[Book], out: Path, export: Path) -> None:
 
     results, names = Results(out), [book.study.identity for book in books]
     write_journal(export, {name: results.study(name) for name in names})
-    print(f"all trials as Optuna has them: optuna-dashboard {export}")
+    answer(f"all trials as Optuna has them: optuna-dashboard {export}")
 
 
 def _show(name: str, books: list[Book], out: Path, publish: Path | None, experiments: Path, scale: str) -> None:
@@ -145,12 +145,12 @@ def _show(name: str, books: list[Book], out: Path, publish: Path | None, experim
         shown = load_shown(experiments, scale, Results(place))
         (page,) = write_report(place, shown, experiments, [name], run=on_all_cores).searches
     for line in search_summary_lines(Results(place), name, studies):
-        print(line)
+        answer(line)
     for book in books:
         if book.streak.halt is not None:
-            print(f"no more trials of {book.study.cell} were begun: {book.streak.halt.reason}")
+            answer(f"no more trials of {book.study.cell} were begun: {book.streak.halt.reason}")
         if book.unfinished:
             why = "the budget is spent, a larger one continues" if book.exhausted else "the same command continues"
             numbers = ", ".join(str(row.number) for row in book.unfinished)
-            print(f"not finished: trials {numbers} of {book.study.cell}: {why}")
-    print(f"trials, page and CSV in {place}: open {page}")
+            answer(f"not finished: trials {numbers} of {book.study.cell}: {why}")
+    answer(f"trials, page and CSV in {place}: open {page}")

@@ -10,6 +10,7 @@ import typer
 
 from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, Scale, Scratch, Seeds
 from fpl.errors import FplError
+from fpl.text import answer
 
 
 def show(
@@ -45,4 +46,4 @@ def show(
     origins = resolver.origins(cells[0]) if cells[0].configs else {}
     given = [f"--seeds {count}"] if count != read.seeds else []
     command = " ".join(["fpl reproduce", cells[0].name, *map(shlex.quote, overrides or []), "--scale", scale, *given])
-    print("\n".join(cell_lines(cells[0], origins, store, command)))
+    answer("\n".join(cell_lines(cells[0], origins, store, command)))

@@ -9,6 +9,7 @@ import typer
 
 from fpl.cli.data import DATA, SPLITS, DataRoot, Splits, interruptible
 from fpl.config.defaults import MOST_SEED
+from fpl.text import answer, one_line
 
 if TYPE_CHECKING:
     from fpl.data.spec import DatasetSpec
@@ -72,7 +73,7 @@ def import_lists(
         root = find_root(spec, data_root)
     except FplError:
         root = None
-        print(f"{dataset} is not below {data_root}: ids on disk and validation ids are not checked")
+        answer(f"{dataset} is not below {data_root}: ids on disk and validation ids are not checked")
     imported = import_split(
         spec, labeled, unlabeled, family, fraction, index, root=root, splits_root=splits, repairs=repair or ()
     )
@@ -80,7 +81,7 @@ def import_lists(
     write_split(imported.split, folder, imported.origin)
     _print_split(spec, imported.split, folder)
     if imported.dropped:
-        print(f"repaired: dropped from the unlabeled list, as they are labeled: {enumerate_briefly(imported.dropped)}")
+        answer(f"repaired: dropped from the unlabeled list, as they are labeled: {enumerate_briefly(imported.dropped)}")
 
 
 @splits_app.command("import-order")
@@ -94,7 +95,7 @@ def import_training_order(
     from fpl.data.splits import import_order
 
     ids = import_order(get_spec(dataset), file, splits)
-    print(f"{len(ids)} training ids of {dataset} in the published order, in {splits / dataset / 'order.txt'}")
+    answer(f"{len(ids)} training ids of {dataset} in the published order, in {splits / dataset / 'order.txt'}")
 
 
 @splits_app.command("check")
@@ -113,19 +114,19 @@ def check(
     with interruptible():
         findings = list(survey(splits, dataset, family, fraction, data_root=data_root, classes=not fast))
     _require(findings, splits, dataset)
-    print(table([finding.row for finding in findings]))
+    answer(table([finding.row for finding in findings]))
     if covered := [finding.coverage_row for finding in findings if finding.coverage]:
-        print(f"\nwhat the labeled images have, of what all images of the split have:\n{table(covered)}")
+        answer(f"\nwhat the labeled images have, of what all images of the split have:\n{table(covered)}")
     for finding in findings:
         for warning in finding.coverage.warnings if finding.coverage else ():
-            print(f"\nwarning: {finding.folder}: {warning}")
+            answer(f"\nwarning: {one_line(str(finding.folder))}: {warning}")
     unchecked = sorted({finding.folder.parts[-3] for finding in findings if finding.split and finding.data is None})
     if unchecked:
-        print(f"not below {data_root}, so that ids on disk and validation ids are unchecked: {', '.join(unchecked)}")
+        answer(f"not below {data_root}, so that ids on disk and validation ids are unchecked: {', '.join(unchecked)}")
     faults = [fault for finding in findings for fault in finding.faults]
     for fault in faults:
-        print(f"\n{fault.message}")
-    print(f"\n{len(findings)} splits, {len(faults)} faults" if faults else f"{len(findings)} splits, nothing wrong")
+        answer(f"\n{fault.message}")
+    answer(f"\n{len(findings)} splits, {len(faults)} faults" if faults else f"{len(findings)} splits, nothing wrong")
     if faults:
         raise typer.Exit(2)
 
@@ -137,19 +138,19 @@ def list_splits(dataset: OneDataset = None, splits: Splits = SPLITS) -> None:
     from fpl.text import table
 
     findings = list(survey(splits, dataset))
-    print(table([finding.row for finding in findings]) or f"no split of {dataset or 'any data set'} in {splits}")
-    print("\nfamilies:")
+    answer(table([finding.row for finding in findings]) or f"no split of {dataset or 'any data set'} in {splits}")
+    answer("\nfamilies:")
     for name in families_of(dataset) if dataset else FAMILIES:
         known = FAMILIES[name]
         only = f" ({', '.join(known.datasets)})" if known.datasets else ""
         how = "fpl splits make" if known.pick else f"fpl splits import, lists from {known.source}"
-        print(f"  {name}{only}: {known.rule}\n    -> {how}")
+        answer(f"  {name}{only}: {known.rule}\n    -> {how}")
 
 
 def _print_split(spec: DatasetSpec, split: Split, folder: Path) -> None:
     from fpl.data.splits import published_of
 
-    print(
+    answer(
         f"{len(split.labeled)} labeled ({split.labeled_digest}) and "
         f"{len(split.unlabeled)} unlabeled ({split.unlabeled_digest}) ids in {folder}"
     )
@@ -157,9 +158,9 @@ def _print_split(spec: DatasetSpec, split: Split, folder: Path) -> None:
     # Another list under this name would have been refused.
     if published:
         known = "what the rule gives from the published training list" if published.derived else "the published lists"
-        print(f"equals {known} (digests of the lines: {published})")
+        answer(f"equals {known} (digests of the lines: {published})")
     else:
-        print(f"no published lists of {split.name} are known")
+        answer(f"no published lists of {split.name} are known")
 
 
 def _require(findings: list[Finding], splits: Path, dataset: str | None) -> None:

@@ -11,7 +11,7 @@ import typer
 from fpl.cli.option_groups import Asked
 from fpl.cli.options import A_STORE, EXPERIMENTS, Experiments, Names, RowsShown, Scale, Scratch, Seeds, file_to_write
 from fpl.config.defaults import FILE_WIDTH
-from fpl.text import plural
+from fpl.text import answer, plural, say
 
 if TYPE_CHECKING:
     from fpl.report.tables.entry import Grid
@@ -45,7 +45,7 @@ def tables(
     store = _store(results, scale_name(experiments, scale))
     shown = load_shown(experiments, scale, store, asked.cells, seeds, rows, asked.overrides)
     grids, summary = shown.grids, shown.summary
-    print(f"results: {store.folder if store else 'none yet'}", file=sys.stderr)
+    say(f"results: {store.folder if store else 'none yet'}")
     if to is None and format == "terminal":
         print_tables(grids, summary)
         return
@@ -56,7 +56,7 @@ def tables(
     from fpl.files import write_atomic
 
     write_atomic(to, text.encode())
-    print(f"{plural(len(grids), 'table')} in {to}")
+    answer(f"{plural(len(grids), 'table')} in {to}")
 
 
 def _store(folder: Path | None, scale: str) -> Results | None:

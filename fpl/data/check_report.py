@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpl.data.check_files import Finding, Size, by
-from fpl.text import aligned, duration
+from fpl.text import aligned, duration, one_line
 
 NAMED = 10
 """So many files of one fault are named; of the others only the number is told."""
@@ -153,14 +153,18 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
         groups.setdefault((finding.part, finding.kind, finding.remedy), []).append(finding)
     for number, ((part, kind, remedy), group) in enumerate(groups.items(), start=1):
         if len(group) == 1:
-            yield f"  {number}. {group[0].file}: {group[0].what}"
+            yield f"  {number}. {_told(group[0])}"
         else:
             yield f"  {number}. {part}, {kind}: {len(group)} files"
-            yield from (f"       {each.file}: {each.what}" for each in group[:NAMED])
+            yield from (f"       {_told(each)}" for each in group[:NAMED])
         if len(group) > NAMED:
             yield f"       and {len(group) - NAMED} more"
         if remedy:
             yield f"     -> {remedy}"
+
+
+def _told(finding: Finding) -> str:
+    return one_line(f"{finding.file}: {finding.what}")  # names of files may hold line ends
 
 
 def _count(number: int, word: str) -> str:

@@ -16,7 +16,7 @@ from fpl.data.formats import check_image, check_label, check_palette, other_colo
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.errors import FplError
 from fpl.files import check_regular
-from fpl.text import enumerate_briefly, plural
+from fpl.text import enumerate_briefly, one_line, plural
 
 Bytes = NDArray[np.uint8]
 
@@ -186,8 +186,8 @@ def check_pair(image: Header, label_size: tuple[int, int], image_path: Path, lab
             "ignored here: save the image upright and without this entry (PIL: ImageOps.exif_transpose)"
         )
     raise FplError(
-        f"label is {label_size[0]}x{label_size[1]}, its image {image_path.name} is {image.size[0]}x{image.size[1]} "
-        "(height x width)",
+        f"label is {label_size[0]}x{label_size[1]}, its image {one_line(image_path.name)} is "
+        f"{image.size[0]}x{image.size[1]} (height x width)",
         where=str(label_path),
         hint=hint,
     )

@@ -16,6 +16,7 @@ from fpl.config.classes import IGNORE as IGNORE
 from fpl.data.layout import CITYSCAPES, CITYSCAPES_FLAT, PARTS, SEGNET, VOC, Layout, first_file
 from fpl.data.lists import read_record
 from fpl.errors import FplError
+from fpl.text import one_line
 
 # A drawn data set records its parameters, and with them how many images it has, in this file of its root.
 DRAWING_RECORD = "drawing.json"
@@ -102,9 +103,10 @@ class DatasetSpec:
         layout = self.layout_at(root)
         if (found := first_file(layout.image_candidates(root, part, image_id))) is not None:
             return Path(found[0])
-        looked_for = " or ".join(f"{image_id}{ending}" for ending in layout.image_endings)
+        name = one_line(image_id)
+        looked_for = " or ".join(f"{name}{ending}" for ending in layout.image_endings)
         raise FplError(
-            f"image {image_id} of {self.name} ({part}) is not on disk", where=layout.image_place(root, part, image_id),
+            f"image {name} of {self.name} ({part}) is not on disk", where=layout.image_place(root, part, image_id),
             hint=f"looked for {looked_for}",
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from fpl.report.query import near, rows_of
 from fpl.report.spreadsheet import csv_bytes
 from fpl.store.read import load_results
 from fpl.store.schema import METRICS
-from fpl.text import duration, plural, printable
+from fpl.text import answer, duration, plural, printable
 
 # Rows of a table.
 MANY = 200
@@ -48,7 +48,7 @@ def print_results(out: Path, query: str | None, columns: str | None, csv: Path |
     chosen = frame[_columns(frame, columns, everything=csv is not None)]
     if csv:
         write_atomic(csv, csv_bytes(chosen))
-        print(f"{plural(len(chosen), 'run', spec='d')} in {csv}")
+        answer(f"{plural(len(chosen), 'run', spec='d')} in {csv}")
         return
     console = _console()
     fitting = _fitting(chosen, console)

@@ -25,7 +25,7 @@ from fpl.sweep.execution import Execution
 from fpl.sweep.local import Report, StoppedError, run_local
 from fpl.sweep.places import Places
 from fpl.sweep.prepare import pin
-from fpl.text import timestamp
+from fpl.text import printable, timestamp
 from fpl.train.meeting import LostWorkerError
 from fpl.train.runtime import Verdict
 
@@ -202,7 +202,7 @@ def _run_logged(job: Job, on_report: Report | None) -> None:
             except (StoppedError, TakenError):
                 raise
             except Exception:
-                stream.write(traceback.format_exc())
+                stream.write(printable(traceback.format_exc()))
                 raise
     except BaseException as error:
         # What stopped it is what is told.
@@ -218,7 +218,7 @@ def _run_logged(job: Job, on_report: Report | None) -> None:
 
 def _run(job: Job, on_report: Report | None, stream: TextIO) -> None:
     def say(text: str) -> None:
-        stream.write(text + "\n")
+        stream.write(printable(text) + "\n")
 
     run_local(
         validate(job.config),

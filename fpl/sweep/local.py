@@ -30,6 +30,7 @@ from fpl.sweep.outcome import write_outcome
 from fpl.sweep.places import Places
 from fpl.sweep.plan.costs import Costs, silent
 from fpl.sweep.prepare import Prepared, fits_in_memory, prepare
+from fpl.text import answer
 from fpl.train.checkpoint import CheckpointFolder
 from fpl.train.loop import OnMetrics, Run, RunData
 from fpl.train.meeting import worker_group
@@ -104,7 +105,7 @@ def run_local(
     *,
     device: str = "auto",
     options: LoopOptions = DEFAULTS,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = answer,
     stream: TextIO | None = None,
     on_report: Report | None = None,
     expected: str = "",

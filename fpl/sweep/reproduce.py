@@ -15,6 +15,7 @@ from fpl.sweep.execution import Execution
 from fpl.sweep.places import Places
 from fpl.sweep.plan.wanted import Wanted
 from fpl.sweep.prepare import pin
+from fpl.text import answer
 
 if TYPE_CHECKING:
     from fpl.sweep.job import Job, JobResult
@@ -70,7 +71,7 @@ def carry_out(
     *,
     estimate: Callable[[Wanted], float],
     retry_failed: bool = False,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = answer,
     after: Callable[[], None] | None = None,
 ) -> Account:
     """Train every wanted run that the store lacks.

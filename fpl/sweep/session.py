@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -23,7 +22,7 @@ from fpl.data.parallel import core_count
 from fpl.errors import FplError, ShortageError
 from fpl.interrupt import interrupt_main, terminated_like_interrupted
 from fpl.sweep.cluster import Cluster
-from fpl.text import first_line, printable
+from fpl.text import first_line, say
 
 # Jobs, reports and verdicts are small; images never pass through Ray.
 OBJECT_STORE_BYTES = 128 * 2**20
@@ -177,7 +176,7 @@ def _loss(name: str, home: Path) -> ShortageError:
 
 def _leave(error: FplError) -> NoReturn:
     """The main thread is stuck in what is gone."""
-    print(printable(f"error: {error.message}"), file=sys.stderr, flush=True)
+    say(f"error: {error.message}")
     os._exit(error.exit_code)
 
 

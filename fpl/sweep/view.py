@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fpl.sweep.job import JobResult
-from fpl.text import duration, shortened
+from fpl.text import duration, printable, shortened
 
 # Columns of the live table beside the run ids.
 OTHERS = 40
@@ -127,6 +127,7 @@ class View:
         return f"left {duration(remaining)}"
 
     def _line(self, text: str) -> None:
+        text = printable(text)
         if self._live is not None:
             self._live.console.print(Text(text))
             return

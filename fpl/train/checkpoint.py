@@ -15,7 +15,7 @@ from fpl.errors import FplError, ShortageError, file_error, shortage
 from fpl.files import check_regular, damaged_member, move, remove, remove_left_overs, write_atomic
 from fpl.models.foreign import seems
 from fpl.models.pickled import inside
-from fpl.text import enumerate_briefly, first_line
+from fpl.text import answer, enumerate_briefly, first_line
 
 KEEP = 2
 # Numbers of the system's errors that a damaged file can cause (places in it that it does not have), or what is no file:
@@ -42,7 +42,7 @@ class CheckpointFolder:
         say: Takes one line for the user.
     """
 
-    def __init__(self, folder: Path, say: Any = print) -> None:
+    def __init__(self, folder: Path, say: Any = answer) -> None:
         self.folder = folder
         self.say = say
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from fpl.text import duration
+from fpl.text import duration, printable
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Progress:
             self.stream.write("\r" + " " * self._width + "\r")
             self._width = 0
         if text:
-            self.stream.write(text + "\n")
+            self.stream.write(printable(text) + "\n")
         self.stream.flush()
 
     def validating(self, step: int, done: int, total: int) -> None:

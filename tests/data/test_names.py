@@ -133,6 +133,38 @@ def test_a_store_whose_name_holds_a_nul_is_refused() -> None:
             folder_of(name)
 
 
+ESCAPES = ("a\x1b[2Jb", "c\u202ed", "e\u2066f", "g\x9bh")
+
+
+def test_no_code_of_a_terminal_gets_out_of_a_list_or_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_camvid(tmp_path / "camvid", [*ESCAPES, "line\nnothing wrong", "a", "b"], "v")
+    save(root / "trainannot" / f"{ESCAPES[0]}.png", np.full((40, 50), 19))
+    save(root / "trainannot" / "line\nnothing wrong.png", np.full((40, 51), 3))
+    for image_id in ESCAPES[1:]:
+        (root / "train" / f"{image_id}.png").write_bytes(b"no image")
+    folder = split_folder(tmp_path / "splits", "camvid", "imported", "1/2")
+    folder.mkdir(parents=True)
+    (folder / "labeled.txt").write_text("\n".join([*ESCAPES, *ESCAPES, "not\x1b[31mthere"]))
+    (folder / "unlabeled.txt").write_text("\n".join([*ESCAPES, "a"]))
+    where = ["--data-root", str(tmp_path), "--splits", str(tmp_path / "splits")]
+    lists = [str(folder / "labeled.txt"), str(folder / "unlabeled.txt")]
+    for arguments in (
+        ["data", "check", "camvid", "--workers", "1", *where[:2]],
+        ["splits", "check", *where],
+        ["splits", "import", "camvid", *lists, "--fraction", "2", *where],
+        ["splits", "import", "camvid", str(tmp_path / ESCAPES[0]), "--fraction", "2", *where],
+    ):
+        monkeypatch.setattr("sys.argv", ["fpl", *arguments])
+        with pytest.raises(SystemExit):
+            main()
+        told = "".join(capsys.readouterr())
+        assert "\N{REPLACEMENT CHARACTER}" in told
+        assert all(line.isprintable() for line in told.split("\n")), told
+        assert "nothing wrong" not in [line.strip()[:13] for line in told.split("\n")]
+
+
 def test_disks_with_other_forms_and_capitals(tmp_path: Path) -> None:
     root = write_camvid(tmp_path / "camvid", [DECOMPOSED, "b"], ["v"])
     for folder in ("train", "trainannot"):

@@ -97,7 +97,7 @@ def test_one_bad_image_is_told_as_such(tmp_path: Path) -> None:
     assert caught.value.where == str(tmp_path / "a.png") and "1 of 1" not in caught.value.message
 
 
-def test_names_in_the_other_messages_are_on_one_line(tmp_path: Path) -> None:
+def test_names_in_the_other_messages_are_one_line(tmp_path: Path) -> None:
     images = tmp_path / "images"
     (images / "x\ny").mkdir(parents=True)
     for name in ("x\ny.png", "x\ny.jpg"):

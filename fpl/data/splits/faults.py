@@ -15,7 +15,7 @@ from fpl.data.splits.families import expected_counts, get_family, how_to_get
 from fpl.data.splits.published import digests_like, published_of
 from fpl.data.splits.split import DROP_FROM_UNLABELED, LABELED_FILE, RECORD_FILE, UNLABELED_FILE, Split
 from fpl.errors import FplError
-from fpl.text import enumerate_briefly
+from fpl.text import enumerate_briefly, one_line
 
 OnDisk = Callable[[str], bool]
 _NAMED = 10
@@ -38,7 +38,7 @@ def raise_all(faults: Iterable[FplError]) -> None:
     """
     found = list(faults)
     if len(found) > 1:
-        what = "".join(f"\n    {fault.where}: {fault.what}" for fault in found[:_NAMED])
+        what = "".join(f"\n    {one_line(f'{fault.where}: {fault.what}')}" for fault in found[:_NAMED])
         what += f"\n    and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         hints = dict.fromkeys(fault.hint for fault in found if fault.hint)
         raise FplError(f"{len(found)} faults{what}", where=found[0].where, hint="; ".join(hints))

@@ -16,7 +16,7 @@ from fpl.sweep.outcome import provenance
 from fpl.sweep.plan.costs import Costs, step_key
 from fpl.sweep.plan.drawn import DrawnImages, bare_method, drawn_batch
 from fpl.sweep.plan.speed import Measured
-from fpl.text import timestamp
+from fpl.text import answer, timestamp
 from fpl.train.runtime import check_precision, prepare_torch, select_device
 from fpl.train.step import take_step
 
@@ -52,7 +52,7 @@ def calibrate(
     threads: int = 1,
     workers: int = 1,
     clock: Callable[[], float] = time.perf_counter,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = answer,
 ) -> list[Measured]:
     """Time `steps` steps of each configuration.
 

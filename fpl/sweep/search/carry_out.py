@@ -35,6 +35,7 @@ from fpl.sweep.search.stopping import EarlyStopping
 from fpl.sweep.search.study_view import SearchView
 from fpl.sweep.search.trials import Book
 from fpl.sweep.session import ray_session
+from fpl.text import answer
 
 Say = Callable[[str], None]
 # Raises an error if another machine has the study by now.
@@ -47,7 +48,7 @@ def run_search(
     execution: Execution,
     *,
     retry_failed: bool = False,
-    say: Say = print,
+    say: Say = answer,
 ) -> list[Book]:
     """Carry out the studies of a search, one after the other, as far as their budgets go.
 
