@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,6 +26,8 @@ PATIENCE = 600.0
 SILENCE = 10.0
 # Seconds between two looks; that a connection may take; and that torch may take over a store that can be reached.
 LOOK, ANSWER, OPENING = 0.05, 5.0, 60.0
+# Whose types do not name its stores.
+_DIST: Any = dist
 _TOGETHER = (
     "start all workers, each with its own RANK and with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT; one that "
     "failed before says why. For a run of one process unset WORLD_SIZE"
@@ -96,11 +99,11 @@ class _Meeting:
         self.place = f"{self.host}:{self.port}"
         self.where = f"rank {rank} of {size}"
         self._waits_for = f"the first worker, at {self.place}"
-        self._found: dist.Store | None = None
+        self._found: Any = None
         self._error: BaseException | None = None
         self._over = threading.Event()
 
-    def store(self, say: Callable[[str], None]) -> dist.Store:
+    def store(self, say: Callable[[str], None]) -> Any:
         """The store, once all workers are there.
 
         Raises:
@@ -156,9 +159,9 @@ class _Meeting:
             self._waits_for = f"the first worker, at {self.place}: {problem}"
         return listening
 
-    def _open(self, listening: socket.socket | None) -> dist.Store:
+    def _open(self, listening: socket.socket | None) -> Any:
         self._waits_for = f"an answer of {self.place}, where something else than the first worker may listen"
-        store = dist.TCPStore(
+        store = _DIST.TCPStore(
             self.host,
             self.port,
             is_master=listening is not None,
@@ -170,7 +173,7 @@ class _Meeting:
         store.set_timeout(dist.default_pg_timeout)
         # A launcher's second attempt may find the store of the first. Workers of another number are other workers.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return dist.PrefixStore(f"fpl/{self.size}/{attempt}", store)
+        return _DIST.PrefixStore(f"fpl/{self.size}/{attempt}", store)
 
     def _listen(self) -> socket.socket:
         """On all addresses, as torch does: the name that others know this machine by may be none that it knows."""
@@ -193,7 +196,7 @@ class _Meeting:
             return getattr(error, "strerror", None) or str(error)
         return ""
 
-    def _waited_for_all(self, store: dist.Store, word: str) -> bool:
+    def _waited_for_all(self, store: Any, word: str) -> bool:
         store.append(word, f"{self.rank} {platform.node()}\n")
         while not self._over.wait(LOOK):
             here = dict(line.split(" ", 1) for line in store.get(word).decode().splitlines())
