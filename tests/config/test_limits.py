@@ -206,11 +206,11 @@ def test_options_have_the_limits_of_the_keys_of_their_names() -> None:
 
 def test_more_runs_of_a_cell_or_a_trial_than_anybody_can_plan_are_refused(tmp_path: Path) -> None:
     folder = experiments_folder()
-    with pytest.raises(FplError, match="--seeds: 1001 seeds per cell"):
+    with pytest.raises(FplError, match=f"--seeds: {MOST_RUNS + 1} seeds per cell"):
         load_campaign(folder, "mini", seeds=MOST_RUNS + 1)
     scale = tmp_path / "wide.toml"
     scale.write_text("[scale]\nseeds = 1000000000\n")
     with pytest.raises(FplError, match=r"wide\.toml: 1000000000 seeds per cell"):
         load_campaign(folder, str(scale))
-    with pytest.raises(FplError, match="at most 1000 runs make a trial"):
-        with_changes(load_search(folder, "joint"), {"seeds": 500, "splits": 3})
+    with pytest.raises(FplError, match=f"at most {MOST_RUNS} runs make a trial"):
+        with_changes(load_search(folder, "joint"), {"seeds": MOST_RUNS, "splits": 2})

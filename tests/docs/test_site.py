@@ -35,11 +35,9 @@ def test_every_page_is_in_the_navigation(site: Path) -> None:
 
 
 def test_keys_have_range_default_and_reason(site: Path) -> None:
-    page = words(site / "reference" / "config" / "index.html")
-    assert re.search(
-        r"loss\.threshold number > 0(\.0)?, (< 1(\.0)?|<= 1(\.0)?)", page.replace("&lt;", "<").replace("&gt;", ">")
-    )
-    assert re.search(r"data\.split\.index integer >= 0 0 Which of the splits", page.replace("&gt;", ">"))
+    page = words(site / "reference" / "config" / "index.html").replace("&lt;", "<").replace("&gt;", ">")
+    assert re.search(r"loss\.threshold number > 0(\.0)?, (< 1(\.0)?|<= 1(\.0)?)", page)
+    assert re.search(r"data\.split\.index integer >= 0, <= \d+ 0 Which of the splits", page)
     methods = words(site / "reference" / "methods" / "index.html")
     for name in (path.parent.name for path in (ROOT / "fpl" / "methods").glob("*/options.py")):
         assert f'"{name}"' in methods.replace("&quot;", '"')
