@@ -28,6 +28,7 @@ from fpl.store.rows import read_config
 from fpl.store.schema import CLASSES, FUZZINESS, HISTORY, RUNS
 from fpl.store.write import run_path, write_failure, write_run, write_table
 
+RESULTS = Path(__file__).parents[2] / "results"
 CONFIG = {
     "arithmetic": ARITHMETIC,
     "seed": 0,
@@ -76,6 +77,12 @@ def test_frames(tmp_path: Path) -> None:
     assert pd.isna(results.history.query("step == 2")["miou"]).all()
     assert pd.isna(results.classes["iou"]).all() and list(results.classes["class_name"]) == ["sky", "sky"]
     assert list(results.fuzziness["k_histogram"].iloc[0]) == [3, 1]
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/runs/*.parquet")), ids=lambda path: path.parts[-3])
+def test_published_rows_are_of_the_runs_that_they_say(path: Path) -> None:
+    rows, problems = read_part(path, RUNS)
+    assert len(rows) and not problems
 
 
 def test_row_of_an_older_version_lacks_columns(tmp_path: Path) -> None:
