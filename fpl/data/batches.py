@@ -24,6 +24,7 @@ from fpl.data.spec import IGNORE
 from fpl.data.splits import Split
 from fpl.data.unlabeled import DRAW_STREAMS, LABELED_AGAIN, STREAMS, UnlabeledImages, read_truth
 from fpl.errors import FplError
+from fpl.interrupt import held_back
 from fpl.text import enumerate_briefly
 
 __all__ = [
@@ -173,7 +174,9 @@ class BatchStream:
 
     def __iter__(self) -> Iterator[Batch]:
         try:
-            for batch in self._loader:
+            with held_back():
+                batches = iter(self._loader)
+            for batch in batches:
                 if isinstance(batch, FplError):
                     raise batch
                 yield batch

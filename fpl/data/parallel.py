@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
-import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -14,6 +13,7 @@ from contextlib import closing, contextmanager
 from typing import TypeVar
 
 from fpl.errors import FplError
+from fpl.interrupt import held_back, let_terminate
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -77,7 +77,7 @@ def _in_pool(
         # Before interrupts are held back: it starts the tracker of semaphores, which lets signals through again.
         executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_the_parent)
     try:
-        with _starting(workers), _interrupts_held_back():
+        with _starting(workers), held_back():
             size = _chunk(len(items), workers)
             first = {
                 executor.submit(_apply, function, items[start : start + size]): start
@@ -93,7 +93,7 @@ def _in_pool(
             f"one of {workers} worker processes was killed", hint=f"was memory short? {_LESS_MEMORY}"
         ) from error
     finally:
-        with _interrupts_held_back():
+        with held_back():
             executor.shutdown(wait=True, cancel_futures=True)
 
 
@@ -107,7 +107,8 @@ def _apply(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Re
 
 
 def _end_with_the_parent() -> None:
-    """In a worker: a parent that is killed ends nobody, and each worker would wait for work for ever."""
+    """In a worker: it ends when it is told to; one whose parent is killed, which ends nobody, would wait for ever."""
+    let_terminate()
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -127,13 +128,3 @@ def _starting(workers: int) -> Iterator[None]:
             f"{workers} worker processes cannot be started: {error.strerror or error}",
             hint="is /dev/shm full, or the number of processes limited? --workers 1 needs neither",
         ) from error
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C has its effect afterwards; processes started inside never see it: their parent ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from fpl.data.parallel import run_parallel
 from fpl.errors import FplError
+from fpl.interrupt import terminated_like_interrupted
 from tests.signals import popen
 
 
@@ -52,6 +54,32 @@ def test_errors_come_through(workers: int) -> None:
 def test_a_killed_worker_is_an_error() -> None:
     with pytest.raises(FplError, match="was killed"):
         run_parallel(die, range(20), workers=2)
+
+
+def test_a_pool_that_is_told_to_end_while_it_starts_ends_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped between two of its locks it would be waited for without an end."""
+    submit, submitted = ProcessPoolExecutor.submit, []
+
+    def told(self: ProcessPoolExecutor, *arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        submitted.append(arguments)
+        return submit(self, *arguments)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", told)
+    with terminated_like_interrupted(), pytest.raises(KeyboardInterrupt):
+        run_parallel(square, range(20), workers=2)
+    assert len(submitted) == 20
+
+
+def mask(number: int) -> tuple[bool, bool]:
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return signal.SIGINT in held, signal.SIGTERM in held
+
+
+def test_workers_leave_ctrl_c_to_their_parent_and_end_when_they_are_told_to() -> None:
+    assert run_parallel(mask, range(4), workers=2) == [(True, False)] * 4
+    with ThreadPoolExecutor(1) as thread:  # of the live page
+        assert thread.submit(run_parallel, mask, range(4), workers=2).result() == [(True, False)] * 4
 
 
 def run_out_of_memory(number: int) -> int:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fpl.interrupt import held_back
+
 # Seconds: looks at a process, words about it to the user, and the longest that one command may take.
 LOOK, TELL, PATIENCE = 0.05, 30.0, 6 * 3600.0
 # Of the memory that is free, what a process may take; the rest is for everybody else.
@@ -115,20 +117,22 @@ def _started(command: Sequence[str], out: int, threads: int, limit: int | None) 
     libc = ctypes.CDLL(None)
 
     def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
         if limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=out,
-        stderr=out,
-        env=environment,
-        start_new_session=True,
-        preexec_fn=prepare,  # two calls of the system: neither asks for a lock that a thread may hold
-    )
+    with held_back():
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=prepare,  # calls of the system: none asks for a lock that a thread may hold
+        )
     try:
         yield process
     finally:

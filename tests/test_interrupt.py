@@ -1,0 +1,122 @@
+"""SIGTERM and Ctrl-C end what runs whenever they come, and never in the middle of what must be whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from fpl.interrupt import held_back, interrupt_main, terminated_like_interrupted
+from tests.signals import interruptible, popen
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# A signal in what Python calls around each fork, which drops whatever is raised there.
+LOADER = """
+import os, signal, sys
+from torch.utils.data import Dataset
+from fpl.cli.data import interruptible
+from fpl.data.batches import BatchStream
+from fpl.errors import Interrupted
+
+class Steps(Dataset):
+    def __getitem__(self, number):
+        return number
+
+came = []
+
+def come():
+    came.append("the signal came")
+    os.kill(os.getpid(), int(sys.argv[1]))
+
+if __name__ == "__main__":
+    os.register_at_fork(**{sys.argv[2]: come})
+    try:
+        with interruptible("go on"):
+            for number in BatchStream(Steps(), range(1000), 2):
+                print(number)
+        print("it went on to the end")
+    except Interrupted as error:
+        print(came[0], error.what)
+"""
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("moment", ["before", "after_in_parent"])
+def test_a_signal_while_loader_processes_start_is_not_lost(tmp_path: Path, number: signal.Signals, moment: str) -> None:
+    (tmp_path / "program.py").write_text(LOADER)
+    command = [sys.executable, tmp_path / "program.py", str(int(number)), moment]
+    with popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.communicate() == ("the signal came stopped\n", "")
+
+
+class Interrupting:
+    """Interrupts its own destructor."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_an_interruption_that_python_drops_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+    hook = sys.unraisablehook
+    began = time.monotonic()
+    with terminated_like_interrupted(), pytest.raises(KeyboardInterrupt):
+        Interrupting()
+        time.sleep(600)
+    assert time.monotonic() - began < 600 and sys.unraisablehook is hook and not capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_what_is_held_back_has_its_effect_afterwards(number: signal.Signals) -> None:
+    done = []
+    with interruptible(), terminated_like_interrupted():
+        before = [signal.getsignal(each) for each in SIGNALS]
+        with pytest.raises(KeyboardInterrupt), held_back():
+            for _ in range(2):
+                os.kill(os.getpid(), number)
+            interrupt_main()
+            done.append("whole")
+        assert [signal.getsignal(each) for each in SIGNALS] == before and done == ["whole"]
+        with held_back():
+            done.append("nothing came")
+    assert len(done) == 2
+
+
+def test_a_process_that_is_started_meanwhile_can_be_told_to_end() -> None:
+    """Also before it knows itself: its parent waits for it when both end."""
+    with terminated_like_interrupted(), held_back():
+        child = os.fork()
+        if not child:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(3)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with held_back():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_another_thread_changes_nothing() -> None:
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def look() -> None:
+        with terminated_like_interrupted(), held_back():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [before]
