@@ -369,7 +369,7 @@ def test_rows_and_seeds(tmp_path: Path) -> None:
     assert World(tmp_path, "full", seeds=2).campaign.seeds == (0, 1)
     full, little = World(tmp_path, "full").campaign.scale, World(tmp_path, "little").campaign.scale
     assert full.comparable and not little.comparable
-    with pytest.raises(FplError, match="at least 1"):
+    with pytest.raises(FplError, match="between 1 and 200"):
         World(tmp_path, "full", seeds=0)
     with pytest.raises(FplError, match="no scale 'huge'"):
         World(tmp_path, "huge")
