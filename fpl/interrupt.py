@@ -54,12 +54,14 @@ def held_back() -> Iterator[None]:
     noted, main = _Noted(), threading.current_thread() is threading.main_thread()
     with contextlib.ExitStack() as held:
         held.callback(noted.tell)
-        for number in _HELD if main else ():
-            if callable(before := signal.getsignal(number)):
-                signal.signal(number, noted)
-                held.callback(signal.signal, number, before)
+        # Without a handler SIGTERM ends this process at once, and has to end the new ones too.
+        handlers = {number: signal.getsignal(number) for number in _HELD if main}
+        numbers = {number for number, handler in handlers.items() if callable(handler)}
+        for number in numbers:
+            signal.signal(number, noted)
+            held.callback(signal.signal, number, handlers[number])
         # New processes inherit it; in this one another thread may take what the main one does not.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD if main else {signal.SIGINT})
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *numbers})
         held.callback(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
         yield
 

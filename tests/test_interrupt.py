@@ -55,6 +55,17 @@ def test_a_signal_while_loader_processes_start_is_not_lost(tmp_path: Path, numbe
         assert child.communicate() == ("the signal came stopped\n", "")
 
 
+def test_without_a_handler_new_processes_end_by_sigterm_as_ever() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with held_back():
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    child.terminate()
+    assert child.wait(60) == -signal.SIGTERM
+
+
 class Interrupting:
     """Interrupts its own destructor."""
 

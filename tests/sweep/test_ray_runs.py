@@ -18,6 +18,7 @@ import ray
 from ray.cluster_utils import Cluster as RayNodes
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import fpl
 from fpl.config.compose import load_config
@@ -291,8 +292,10 @@ def test_the_runs_of_a_lost_node_end_on_another(
 def test_a_node_is_known_on_which_a_process_cannot_begin(machines: Machines) -> None:
     here = types.ModuleType("not_on_the_other_nodes")
     exec("class Process:\n    def work(self):\n        return 1\n", here.__dict__)
+    # Not on the one that another test has killed, of which Ray may not know yet.
+    head = NodeAffinitySchedulingStrategy(machines.nodes.head_node.node_id, soft=False)
     with mock.patch.dict(sys.modules, {here.__name__: here}):
-        process = ray.remote(num_cpus=0)(here.Process).remote()
+        process = ray.remote(num_cpus=0, scheduling_strategy=head)(here.Process).remote()
         with pytest.raises(ray.exceptions.ActorDiedError, match="No module named 'not_on_the_other_nodes'") as died:
             ray.get(process.work.remote(), timeout=120)
     # Tune keeps it in a file.

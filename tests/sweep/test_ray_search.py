@@ -34,7 +34,7 @@ HEAD = 'protocol = "holdout"\nholdout = 3\nseeds = 2\nstop = "median"'
 DIVERGING = """
 [[space]]
 key = "optim.lr"
-choices = [0.05, 1e30, 1e31]
+choices = [0.05, 1e29, 1e30]
 """
 
 
@@ -86,7 +86,7 @@ def made(tmp_path: Path, start: Callable[..., subprocess.Popen[str]], monkeypatc
     asked = ["--budget", "5trials", "--cpus-per-worker", "1", "--tensorboard"]
     # Held there: a run of eight steps is sooner over than anybody looks.
     first = start(*asked, "--callback", "tests.sweep.tracker:Holding")
-    assert wait_until(half_way, 600), first.communicate()[0]
+    assert wait_until(lambda: half_way() or first.poll() is not None, 600) and half_way(), first.communicate()[0]
     kill([first.pid])
     first.wait()
     before = {row.number: row for row in rows_in(out)}
