@@ -109,7 +109,7 @@ def check_outputs(names: Mapping[Path, Path], to: Path) -> None:
     written = (to / output for name in names for output in outputs_of(name))
     faults += [f"{path} is an image itself" for path in (*written, to / LEGEND) if path.resolve() in images]
     if faults:
-        what = f"results would overwrite one another: {enumerate_briefly(map(one_line, faults), 5)}"
+        what = f"results would overwrite one another: {enumerate_briefly(faults, 5)}"
         raise FplError(what, where=str(to), hint="rename these images, or predict them into folders of their own")
 
 
@@ -131,7 +131,7 @@ def check_images(names: Mapping[Path, Path], images: Path) -> None:
         except FplError as error:
             if path == images:
                 raise
-            faults.setdefault(error.what, []).append(one_line(str(path.relative_to(images))))
+            faults.setdefault(error.what, []).append(str(path.relative_to(images)))
             hints[error.hint] = None
     if faults:
         count = sum(map(len, faults.values()))
@@ -163,7 +163,7 @@ def _images_in(images: Path) -> dict[Path, Path]:
     check_utf8(map(str, below), images)
     twice = duplicates([str(path.with_suffix("")) for path in below])
     if twice:
-        what = f"two images are called {enumerate_briefly(map(one_line, twice))}"
+        what = f"two images are called {enumerate_briefly(twice)}"
         raise FplError(what, where=str(images), hint="rename one of them")
     return {name.with_suffix(""): path for name, path in zip(below, files, strict=True)}
 
