@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
 
 from fpl.errors import FplError
 
@@ -58,3 +60,26 @@ def check_meeting() -> None:
     if not (port.isdecimal() and len(port) < 6 and 0 < int(port) < 2**16):
         what = f"is {port[:40]!r}; allowed: a whole number from 1 to 65535"
         raise FplError(what, where="environment variable MASTER_PORT", hint=_HINT)
+
+
+def loopback_address(host: str) -> str:
+    """The loopback device's address, if `host` names it; else nothing.
+
+    A machine's own name says nothing: many know theirs as 127.0.1.1, while other machines find its address in DNS.
+    """
+    if host.lower() == "localhost":
+        return "127.0.0.1"
+    try:
+        return host if ipaddress.ip_address(host).is_loopback else ""
+    except ValueError:
+        return ""
+
+
+def keep_gloo_local(host: str) -> None:
+    """Let gloo listen on the loopback device alone, where the first worker's `host` is there: so are all others.
+
+    Otherwise it takes the address of the machine's name. What the environment says already stands.
+    """
+    devices = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    if devices and loopback_address(host):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", devices[0])

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from fpl.errors import FplError
 from fpl.text import enumerate_briefly, first_line
-from fpl.train.launched import check_launch, check_meeting, launch_value
+from fpl.train.launched import check_launch, check_meeting, keep_gloo_local, launch_value, loopback_address
 from fpl.train.runtime import TrainingError, Workers
 
 # Seconds that a worker waits for the others, as torchrun does: nodes of a cluster start minutes apart.
@@ -56,6 +56,7 @@ def worker_group(device: torch.device, say: Callable[[str], None]) -> Iterator[W
             if (size := launch_value("WORLD_SIZE")) > 1:
                 check_meeting()
                 rank = launch_value("RANK")
+                keep_gloo_local(os.environ["MASTER_ADDR"])
                 store = _Meeting(rank, size).store(say)
                 with _peers(rank, size):
                     dist.init_process_group(
@@ -176,11 +177,15 @@ class _Meeting:
         return _DIST.PrefixStore(f"fpl/{self.size}/{attempt}", store)
 
     def _listen(self) -> socket.socket:
-        """On all addresses, as torch does: the name that others know this machine by may be none that it knows."""
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
+        """On all addresses, as torch does: the name that others know this machine by may be none that it knows.
+
+        Where it is the loopback device's, all workers are on this machine: then on that alone.
+        """
+        own = loopback_address(self.host)
+        both = not own and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both or ":" in own else socket.AF_INET
         try:
-            return socket.create_server(("", self.port), family=family, backlog=self.size, dualstack_ipv6=both)
+            return socket.create_server((own, self.port), family=family, backlog=self.size, dualstack_ipv6=both)
         except OSError as error:
             raise FplError(
                 f"is {self.port}, on which the first worker cannot listen: {os.strerror(error.errno or 0)}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import os
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,8 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
     for name, value in group.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(TORCHS, "TCPStore", TORCHS.TCPStore)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
     return number
 
 
@@ -49,6 +52,8 @@ def test_it_listens_on_the_address_that_workers_are_told(port: int, ours: bool) 
         assert other.get("said by") == b"another"
         # Another address of this machine, which a socket that is bound to one of them does not have.
         assert answers("127.0.0.1", port) and answers("127.0.0.2", port) is not ours
+        # Gloo's own sockets are where the name of this machine leads, unless it is told otherwise.
+        assert os.environ.get("GLOO_SOCKET_IFNAME", "").startswith("lo") is ours
     finally:
         dist.destroy_process_group()
 

@@ -39,6 +39,9 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Group:
     for name, value in found.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(meeting, "SILENCE", 0.01)
+    # Set, so that what the group sets is undone.
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
     return found
 
 
@@ -102,6 +105,29 @@ def test_a_port_in_use_is_refused_at_once(group: Group) -> None:
         meet(lambda line: None)
     assert caught.value.where == "environment variable MASTER_PORT" and caught.value.exit_code == 2
     assert os.strerror(errno.EADDRINUSE) in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("place", "everywhere"), [("127.0.0.1", False), ("localhost", False), (socket.gethostname(), True)]
+)
+def test_workers_of_one_machine_meet_where_no_other_machine_can(
+    group: Group, monkeypatch: pytest.MonkeyPatch, place: str, everywhere: bool
+) -> None:
+    """A name of the machine may be another address to others, also where it is the loopback device's here."""
+    monkeypatch.setenv("MASTER_ADDR", place)
+    # As another address of this machine, this one is where a socket bound to 127.0.0.1 is not.
+    elsewhere = ("127.0.0.2", int(group["MASTER_PORT"]))
+    found: list[bool] = []
+
+    def look() -> None:
+        with socket.socket() as other:
+            found.append(other.connect_ex(elsewhere) == 0)
+        raise SaidError
+
+    with pytest.raises(SaidError):
+        meet(until("here: rank 0 on ", look))
+    assert found == [everywhere]
+    assert ("GLOO_SOCKET_IFNAME" in os.environ) is not everywhere
 
 
 def test_a_first_worker_that_is_elsewhere_is_refused_at_once(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 from ray.train.torch.config import TorchConfig, _TorchBackend
 from torch._C._distributed_c10d import Store, TCPStore
 
+from fpl.train.launched import keep_gloo_local
+
 
 class OwnAddressConfig(TorchConfig):  # type: ignore[misc]
     """Ray Train's configuration of torch, with a store that listens on rank 0's own address."""
@@ -41,6 +43,7 @@ def listen_on_own_address() -> None:
 def _store(
     host_name: str, port: int, world_size: int, is_master: bool, timeout: datetime.timedelta, **options: Any
 ) -> Store:
+    keep_gloo_local(host_name)
     if is_master:
         # The store takes the socket over and closes it.
         family = socket.getaddrinfo(host_name, port, type=socket.SOCK_STREAM)[0][0]
