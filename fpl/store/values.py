@@ -70,8 +70,8 @@ RANGES: dict[str, dict[Range, tuple[str, ...]]] = {
         TIME: ("device_hours", "cost"),
     },
 }
-# Where a value that is not known may stand as NaN: of what no pixel has, of training that went astray. So may every
-# score: that of validation labels without a pixel that counts.
+# Where a value that is not known may stand as NaN: of what no pixel has, of training that went astray. No score of a
+# run may: where no pixel counts, the run has failed.
 _UNKNOWN_AS_NAN = (HISTORY, CLASSES, FUZZINESS, TRIALS)
 # Of what `history` holds, a method may log any term, and that may be any number; these are percentages.
 _SCORES = pa.array(["miou", "pixel_accuracy"])
@@ -141,7 +141,7 @@ def _add(found: dict[int, str], column: pa.ChunkedArray, name: str, allowed: Ran
     # A whole number may be larger than what a float has exactly.
     values = values.cast(pa.float64(), safe=False)
     outside = pc.or_(pc.less(values, allowed.low - _ROUNDING), pc.greater(values, allowed.high + _ROUNDING))
-    if not _may_be_nan(table, allowed):
+    if table not in _UNKNOWN_AS_NAN:
         outside = pc.or_(outside, pc.is_nan(values))
     numbers = pc.indices_nonzero(outside)
     if pa.types.is_list(column.type):
@@ -155,12 +155,8 @@ def _within(values: pa.ChunkedArray, allowed: Range, table: str) -> bool:
     if ends["min"] is None:
         return True
     # It knows nothing of NaN, which the sum does.
-    known = _may_be_nan(table, allowed) or math.isfinite(pc.sum(values).as_py())
+    known = table in _UNKNOWN_AS_NAN or math.isfinite(pc.sum(values).as_py())
     return known and not (ends["min"] < allowed.low - _ROUNDING or ends["max"] > allowed.high + _ROUNDING)
-
-
-def _may_be_nan(table: str, allowed: Range) -> bool:
-    return table in _UNKNOWN_AS_NAN or allowed == PERCENT
 
 
 def _joined(columns: list[pa.ChunkedArray]) -> pa.ChunkedArray:
