@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from fpl.losses.once import differentiable_once
 
 
 class Parts(NamedTuple):
@@ -46,19 +47,19 @@ def loss_gradient(parts: Parts, positive: Tensor, upstream: Tensor) -> Tensor:
 
 
 class _FuzzyPositive(torch.autograd.Function):
-    """Loss of each pixel; the closed-form gradient is exact at ties and needs one saved tensor instead of six."""
+    """Loss of each pixel; the closed-form gradient is exact at ties and needs fewer saved tensors than autograd."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, positive: Tensor) -> Tensor:
         parts = split_sums(logits, positive)
-        ctx.save_for_backward(positive, *parts)
+        ctx.save_for_backward(logits, positive, *parts)
         # From 40 on log(1 + exp(x)) is x even in float64; the default 20 would cut digits off.
         return F.softplus(parts.violation, threshold=40).squeeze(1)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
-        positive, *parts = ctx.saved_tensors
+        _, positive, *parts = ctx.saved_tensors
         return loss_gradient(Parts(*parts), positive, upstream.unsqueeze(1)), None
 
 

@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+
+from fpl.losses.once import differentiable_once
 
 NormLayer = Callable[[int], nn.Module]
 
@@ -140,7 +141,7 @@ class _CrossProcessBatchNorm(torch.autograd.Function):
         return output.to(image.dtype), mean, variance, count
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad_output: Tensor, *_: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         image, weight, mean, inverse_deviation, count = ctx.saved_tensors
         needs_image, needs_weight, needs_bias, _eps = ctx.needs_input_grad

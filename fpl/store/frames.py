@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from fpl.store.columns import Meaning
-from fpl.store.rows import Parsed
+from fpl.store.rows import Parsed, amount
 from fpl.store.schema import FUZZINESS, TIMES
 
 TIME = "datetime64[us, UTC]"
@@ -90,8 +90,8 @@ def fractions(values: pd.Series) -> pd.Series:
 
 def _size(fraction: Any) -> tuple[bool, Fraction, str]:
     try:
-        return False, Fraction(str(fraction)), ""
-    except (ValueError, ZeroDivisionError):
+        return False, amount(fraction), ""
+    except ValueError:
         return True, Fraction(0), str(fraction)
 
 

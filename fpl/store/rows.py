@@ -39,6 +39,8 @@ _TAKEN = {*SCHEMAS[RUNS].names, "recipe"}
 # The key in a JSON text without escapes, and a number behind it.
 _SEED = '"seed":'
 _NUMBER = re.compile(r"(?:0|[1-9]\d{0,15})(?=[,}])")
+# With an exponent, a short text would be a number that takes for ever to compute.
+_AMOUNT = re.compile(r"\d{1,18}(?:/0*[1-9]\d{0,17})?", re.ASCII)
 
 
 def problem_of(table: str, row: Row) -> str:
@@ -157,6 +159,17 @@ def misfit(params: Mapping[str, Any], space: Mapping[str, Parameter]) -> str:
     return ""
 
 
+def amount(fraction: Any) -> Fraction:
+    """How many images are labeled: a share of all (`1/16`) or a count, as the configuration of a run says it.
+
+    Raises:
+        ValueError: It says neither.
+    """
+    if not _AMOUNT.fullmatch(text := str(fraction)):
+        raise ValueError(f"{FRACTION} is {text[:40]!r}: 1/16 is one, and so is 92")
+    return Fraction(text)
+
+
 def moment(written: str) -> datetime.datetime:
     """A time of a row in UTC.
 
@@ -180,6 +193,8 @@ def _check_run(row: Row) -> None:
     seed = found.flat.get("seed") if found.seed is None else found.seed
     if seed is not None and (type(seed) is not int or not 0 <= seed <= MOST_SEED):
         raise ValueError(f"the seed of its configuration is none: a whole number from 0 to {MOST_SEED} is allowed")
+    if (fraction := found.flat.get(FRACTION)) is not None:
+        amount(fraction)
     # A run is its configuration: with that of another it would stand in tables as what it is not.
     own = digest_of(row["config"])
     if own != row["digest"] or not row["run_id"].endswith(f"-{own[:8]}"):
@@ -199,11 +214,7 @@ def _check_picture(row: Row) -> None:
 
 def _check_study(row: Row) -> None:
     read_space(row["space"])
-    fraction = flatten(read_object(row["base"])).get(FRACTION)
-    try:
-        Fraction(str(fraction))
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(f"its runs have no {FRACTION}, but {fraction!r}") from None
+    amount(flatten(read_object(row["base"])).get(FRACTION))
     if row["metric"] not in METRICS:
         raise ValueError(f"metric {row['metric']!r} is none")
     if row["objectives"][:1] != ["miou"] or not set(row["objectives"]) <= DIRECTIONS.keys():

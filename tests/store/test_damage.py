@@ -203,6 +203,9 @@ def test_a_run_under_another_name_is_left_out(out: Path, tmp_path: Path) -> None
         (RUNS, "config", "[" * 100_000, "nested too deeply"),
         (RUNS, "config", '{"seed": ' + "1" * 5000 + "}", "digits"),
         (RUNS, "config", '{"run_id": 1}', "column of the table"),
+        # A number whose digits take for ever.
+        (RUNS, "config", '{"data": {"split": {"fraction": "1e99999999"}}}', "data.split.fraction is '1e99999999'"),
+        (RUNS, "config", '{"data": {"split": {"fraction": "1/0"}}}', "data.split.fraction is '1/0'"),
         (RUNS, "config", config_of(0), "its configuration is another run's"),
         (RUNS, "config", config_of(1).replace("camvid", "voc"), "its configuration is another run's"),
         (RUNS, "config", f" {config_of(1)}", "its configuration is another run's"),
@@ -212,6 +215,7 @@ def test_a_run_under_another_name_is_left_out(out: Path, tmp_path: Path) -> None
         (STUDIES, "space", '[{"key": "loss.threshold"}]', "choices, or low and high"),
         (STUDIES, "space", "[]", "without parameters"),
         (STUDIES, "base", "{}", "data.split.fraction"),
+        (STUDIES, "base", '{"data": {"split": {"fraction": "1e99999999"}}}', "data.split.fraction"),
         (STUDIES, "metric", "run_id", "metric"),
         (STUDIES, "objectives", ["cost"], "objectives"),
         (STUDIES, "seeds", 0, "fewer than one"),

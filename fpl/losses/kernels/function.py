@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fpl.losses.checks import to_compute
 from fpl.losses.kernels import operators
 from fpl.losses.kernels.contract import SUMS, VALUE, Implementation, Pixels, Settings
+from fpl.losses.once import differentiable_once
 
 
 class Totals(NamedTuple):
@@ -47,7 +47,7 @@ class _Summed(torch.autograd.Function):
         return (result.sums[VALUE] * scale).float(), result.sums, result.histogram
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         gradient, ctx.gradient = ctx.gradient, None
         if gradient is None:
@@ -87,7 +87,7 @@ class _Mapped(torch.autograd.Function):
         return result.loss, result.weight, result.k
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         student, teacher, *state = ctx.saved_tensors
         gradient = ctx.implementation.mapped_gradient(

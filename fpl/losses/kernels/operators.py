@@ -11,10 +11,10 @@ from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fpl.losses.kernels import by_name
 from fpl.losses.kernels.contract import SUMS, VALUE, Pixels, Settings
+from fpl.losses.once import differentiable_once
 
 _SETTINGS = ", ".join(f"{kind.__name__} {name}" for name, kind in get_type_hints(Settings).items())
 _MAPS = ", ".join(f"Tensor? {name}" for name in Pixels._fields[2:-1])
@@ -69,12 +69,12 @@ def _summed_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...
     ctx.mark_non_differentiable(*output[1:])
     ctx.inputs = len(inputs)
     late = inputs[1 + _PIXELS + 2]
-    ctx.save_for_backward(output[3], late)
+    ctx.save_for_backward(inputs[1], output[3], late)
 
 
-@once_differentiable
+@differentiable_once
 def _summed_backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    gradient, late = ctx.saved_tensors
+    _, gradient, late = ctx.saved_tensors
     factor = (upstream if late is None else upstream * late).float()
     # Zeros stay zeros: NaN must not reach pixels that do not count.
     scaled = torch.where(gradient == 0, gradient, (gradient * factor).to(gradient.dtype))
@@ -133,7 +133,7 @@ def _mapped_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...
     ctx.save_for_backward(student, teacher, *output[3:])
 
 
-@once_differentiable
+@differentiable_once
 def _mapped_backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     upstream = upstream.float().contiguous()
     gradient = mapped_gradient(ctx.implementation, *ctx.saved_tensors, upstream, *ctx.settings)

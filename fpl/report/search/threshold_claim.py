@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
 
 import pandas as pd
@@ -14,7 +13,7 @@ import pandas as pd
 from fpl.config.layers import flatten
 from fpl.report.claims.measure import State
 from fpl.report.search.studies import SearchView, StudyView, count, fraction_of, value_text
-from fpl.store.rows import read_object
+from fpl.store.rows import amount, read_object
 from fpl.store.search_frame import records
 from fpl.text import plural
 
@@ -131,7 +130,7 @@ def _chance(best: list[float]) -> str:
 
 
 def _amount(column: pd.Series) -> pd.Series:
-    return column.map(lambda value: float(Fraction(value))).astype("float64")
+    return column.map(lambda value: float(amount(value) if isinstance(value, str) else value)).astype("float64")
 
 
 def falling(best: list[float]) -> State:

@@ -85,5 +85,5 @@ def test_nobody_differentiates_twice() -> None:
     scale = torch.ones(())
     value, *_ = operators.summed("cpu", *Pixels(student, teacher), scale, scale, None, False, True, *settings)
     (gradient,) = torch.autograd.grad(value, student, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"once_differentiable|does not require grad"):
+    with pytest.raises(RuntimeError, match="are differentiable once"):
         gradient.sum().backward()
