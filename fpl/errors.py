@@ -33,6 +33,13 @@ _THREADS = (
     "no thread could be started",
     "free memory, or raise the limit of processes (ulimit -u); the same command then continues",
 )
+_LIBRARY = (
+    "no room in memory for a library",
+    "raise the limit of the address space (ulimit -v), or take a machine or a job with more memory; the same command "
+    "then continues",
+)
+# What the loader of shared libraries says then.
+_NO_ROOM = ("failed to map segment", "cannot allocate memory")
 # What torch says when the CPU's memory is at an end; its own class it has for GPUs alone.
 _TORCH_MEMORY = ("DefaultCPUAllocator", "can't allocate memory", "not enough memory")
 
@@ -104,6 +111,9 @@ def shortage(error: BaseException, path: Path | None = None) -> ShortageError | 
     if type(error) is RuntimeError and "can't start new thread" in str(error):
         what, hint = _THREADS
         return ShortageError(what, where=str(path or ""), hint=hint)
+    if isinstance(error, ImportError) and any(word in str(error).lower() for word in _NO_ROOM):
+        what, hint = _LIBRARY
+        return ShortageError(f"{what}: {error}", where=str(path or ""), hint=hint)
     if not isinstance(error, OSError) or error.errno not in _WORDS:
         return None
     what, hint = _WORDS[error.errno]

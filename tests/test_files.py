@@ -160,6 +160,8 @@ def test_a_lock_that_is_held_is_no_want_of_locks(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_cannot_start_is_want_of_something() -> None:
+    library = shortage(ImportError("libtorch_cuda.so: failed to map segment from shared object"))
+    assert library is not None and "ulimit -v" in library.hint and shortage(ImportError("No module named x")) is None
     lack = shortage(RuntimeError("can't start new thread"))
     assert lack is not None and lack.what == "no thread could be started" and "ulimit -u" in lack.hint
 

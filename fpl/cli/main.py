@@ -96,6 +96,7 @@ MAIN = _speaks()
 
 def main() -> None:
     """Entry point: user errors become one message on stderr and an exit code, never a traceback."""
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Where it is not UTF-8, a sign that it does not have is a question mark.
         sys.stdout.reconfigure(errors="replace")
@@ -109,10 +110,21 @@ def main() -> None:
     except OSError as error:
         # A full disk, a folder that is not writable, a file that vanished: nothing a traceback would explain better.
         _end(file_error(error))
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:
         if (lack := shortage(error)) is None:
             raise
         _end(lack)
+
+
+def _open_closed_streams() -> None:
+    """Let streams that were closed (`2>&-`, a daemon) lead nowhere, and give their numbers to no file."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        # The lowest number that is free, which is the stream's: those below it are taken.
+        opened = os.open(os.devnull, os.O_RDWR)
+        os.set_inheritable(opened, opened == number)
+        setattr(sys, name, os.fdopen(opened, "w" if number else "r", encoding="utf-8"))
 
 
 def _end(error: FplError) -> NoReturn:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Protocol
 
 from fpl.errors import FplError, file_error
 from fpl.files import check_regular, is_hidden
+from fpl.text import first_line
 
 Report = Callable[[int, int], None]
 """Called with the bytes of an archive that are read and with all its bytes."""
@@ -30,6 +31,7 @@ _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error, ValueError,
     NotImplementedError,
 )  # fmt: skip
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
 # What macOS adds to zip archives.
 _COMPANIONS = "__MACOSX"
@@ -147,17 +149,17 @@ def _open(path: Path, stack: ExitStack, report: Report) -> Archive:
     except OSError as error:
         raise file_error(error, path) from error
     try:
-        if beginning.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        if beginning.startswith(_ZIP):
             return Archive(path, _Zip(stack.enter_context(zipfile.ZipFile(file))))
         return Archive(path, _Tar(stack.enter_context(tarfile.open(fileobj=file)), file, report))
-    except zipfile.BadZipFile as error:
-        what = f"the archive is cut off or damaged: no list of members at its end ({error})"
-        raise FplError(what, where=str(path), hint=_AGAIN) from error
     except (*_DAMAGE, OSError) as error:
-        raise _no_archive(path, beginning) from error
+        raise _no_archive(path, beginning, error) from error
 
 
-def _no_archive(path: Path, beginning: bytes) -> FplError:
+def _no_archive(path: Path, beginning: bytes, error: Exception) -> FplError:
+    if beginning.startswith(_ZIP):
+        what = f"the archive is cut off or damaged: no list of members at its end ({first_line(error)})"
+        return FplError(what, where=str(path), hint=_AGAIN)
     if beginning.startswith(_COMPRESSED):
         return FplError("the archive is cut off or damaged at its beginning", where=str(path), hint=_AGAIN)
     if beginning.lstrip().startswith(b"<"):

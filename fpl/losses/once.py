@@ -13,7 +13,7 @@ Backward = Callable[..., tuple[Tensor | None, ...]]
 
 
 class _Last(torch.autograd.Function):
-    """A gradient as it is, that says so when a gradient of it is asked for with respect to what it was computed from."""
+    """A gradient as it is, that refuses a gradient of its own with respect to what it was computed from."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, *sources: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def seems(path: Path) -> Seeming:
         if not head:
             return "is empty", _CUT_OFF
         return _text(head) or _archive(path, head) or _misnamed(path, head) or ("", "")
-    except (OSError, zipfile.BadZipFile, NotImplementedError):
+    except Exception:  # a damaged archive can raise anything; that it cannot be read is said by who asked
         return "", ""
 
 

@@ -76,8 +76,17 @@ _UNKNOWN_AS_NAN = (HISTORY, CLASSES, FUZZINESS, TRIALS)
 # Of what `history` holds, a method may log any term, and that may be any number; these are percentages.
 _SCORES = pa.array(["miou", "pixel_accuracy"])
 
-# By what a row is called, where a file may hold many and each is looked at.
-_NAMES = {RUNS: ["run_id"], NOISE: ["run_id", "repeat"], STUDIES: ["study"], TRIALS: ["study", "number"]}
+# By what a row is called, where a file may hold many.
+_NAMES = {
+    RUNS: ["run_id"],
+    HISTORY: ["run_id", "step", "metric"],
+    CLASSES: ["run_id", "choice", "class_index"],
+    FUZZINESS: ["run_id", "step", "direction"],
+    EXAMPLES: ["run_id", "step", "part", "image_id", "kind"],
+    NOISE: ["run_id", "repeat"],
+    STUDIES: ["study"],
+    TRIALS: ["study", "number"],
+}
 
 
 def columns_of(table: str) -> tuple[str, ...]:
@@ -105,23 +114,36 @@ def repeated(part: pa.Table, table: str) -> tuple[dict[int, str], set[int]]:
     names = _NAMES.get(table)
     if names is None or len(part) < 2:
         return {}, set()
-    counts = part.select(names).group_by(names).aggregate([([], "count_all")])["count_all"]
-    if pc.max(counts).as_py() == 1:
+    if _all_differ(part.select(names)):
         return {}, set()
-    told = [name for name in columns_of(table) if name not in CIRCUMSTANCES.get(table, ())]
+    # Of a table without circumstances everything is told; of the others what is the same wherever it was made.
+    circumstances = CIRCUMSTANCES.get(table)
+    told = (
+        part
+        if circumstances is None
+        else part.select([name for name in columns_of(table) if name not in circumstances])
+    )
+    # The text of a float gives its last bit, and that of NaN equals itself.
+    rows = list(map(repr, told.to_pylist()))
     places: dict[str, list[int]] = defaultdict(list)
     for number, row in enumerate(part.select(names).to_pylist()):
         places[repr(row)].append(number)
     differ: dict[int, str] = {}
     again: set[int] = set()
     for numbers in places.values():
-        # The text of a float gives its last bit, and that of NaN equals itself.
-        rows = {repr(row) for row in part.select(told).take(numbers).to_pylist()} if len(numbers) > 1 else ()
-        if len(rows) > 1:
+        if len({rows[number] for number in numbers}) > 1:
             differ |= dict.fromkeys(numbers, "stands there more than once, with other results")
         else:
             again.update(numbers[1:])
     return differ, again
+
+
+def _all_differ(rows: pa.Table) -> bool:
+    # Most files are small: what counts large ones in no time takes them longer than to look at each row.
+    if len(rows) < 1000:
+        return len(set(zip(*(column.to_pylist() for column in rows.columns), strict=True))) == len(rows)
+    counts = rows.group_by(rows.column_names).aggregate([([], "count_all")])["count_all"]
+    return bool(pc.max(counts).as_py() == 1)
 
 
 def differing(rows: pa.Table, others: pa.Table, table: str) -> list[str]:

@@ -50,6 +50,13 @@ def folders(places: Places) -> list[str]:
     return ["--data-root", str(places.data_root), "--splits", str(places.splits_root), "--out", str(places.out)]
 
 
+def test_streams_that_are_closed_lead_nowhere(run_file: Path, places: Places) -> None:
+    """A daemon has none of them, and the files that it opens must not be what it writes its words into."""
+    command = [sys.executable, "-m", "fpl", "train", str(run_file), *folders(places), "--threads", "1"]
+    ended = subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *command], check=False)
+    assert ended.returncode == 0 and len(fpl.load_results(places.out).runs) == 1
+
+
 def test_train_eval_predict_results(run_file: Path, places: Places, fpl_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     code, out, err = fpl_command("train", run_file, *folders(places), "--threads", "1", "--tensorboard")
     assert code == 0, err

@@ -95,6 +95,12 @@ def test_a_damaged_header_in_the_middle_is_no_end(tmp_path: Path) -> None:
     assert "no end mark behind the last file" in refused(path).what
 
 
+def test_a_list_of_members_whose_names_are_no_text(tmp_path: Path) -> None:
+    path = WRITERS["zip"](tmp_path / "x", {"a/\u00e9.png": b"x"})
+    path.write_bytes(path.read_bytes().replace("\u00e9".encode(), b"\xff\xff"))
+    assert "cut off or damaged" in refused(path).what
+
+
 @pytest.mark.parametrize("kind", ["zip", "tgz", "tar.bz2", "tar.xz"])
 def test_changed_bytes_are_found_by_checksum(tmp_path: Path, kind: str) -> None:
     path = WRITERS[kind](tmp_path / "x", FILES)

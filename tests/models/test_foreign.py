@@ -160,6 +160,16 @@ def test_objects_are_named_in_old_files_too(tmp_path: Path, old: bool) -> None:
 
 
 @pytest.mark.parametrize("read", [read_state_dict, load])
+def test_a_name_in_an_archive_that_is_no_text(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    """Not all that a damaged archive raises is said to be damage by who raises it."""
+    content = zipped("archive/data.pk\u00e9", b"")
+    (tmp_path / "a.pth").write_bytes(content.replace("\u00e9".encode(), b"\xff\xff"))
+    with pytest.raises(FplError, match=r"cannot be read.*decode") as caught:
+        read(tmp_path / "a.pth")
+    assert caught.value.where == str(tmp_path / "a.pth")
+
+
+@pytest.mark.parametrize("read", [read_state_dict, load])
 def test_what_the_system_does_not_let_be_read_is_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], object]
 ) -> None:

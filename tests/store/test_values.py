@@ -127,6 +127,23 @@ def test_rows_of_one_name_in_one_file(published: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "value"), [(HISTORY, "value", 7.0), (CLASSES, "iou", 99.0), (FUZZINESS, "k_histogram", [3, 9])]
+)
+def test_rows_of_what_a_run_did_stand_once(published: Path, table: str, column: str, value: Any) -> None:
+    path = path_of(published, table)
+    rows = pq.read_table(path).to_pylist()
+    write_table(path, table, [*rows, *rows])
+    assert len(read_part(path, table)[0]) == len(rows)
+    write_table(path, table, [*rows, {**rows[0], column: value}])
+    # Which of the two is right, nobody knows.
+    assert len(read_part(path, table)[0]) == len(rows) - 1
+    results = Results(published)
+    _ = getattr(results, table)
+    (found,) = results.left_out
+    assert found.path == path and "stands there more than once" in found.what and rows[0]["run_id"] in found.what
+
+
 def test_a_run_with_a_file_of_its_own_and_published(published: Path) -> None:
     shutil.copytree(published.parent / "source", published, dirs_exist_ok=True)
     results = Results(published)
