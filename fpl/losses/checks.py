@@ -68,6 +68,9 @@ def _check_layout(name: str, tensor: Tensor) -> None:
     if tensor.is_nested or tensor.layout != torch.strided:
         kind = "nested" if tensor.is_nested else str(tensor.layout)
         raise ValueError(f"{name} has layout {kind}; allowed: torch.strided")
+    # What is traced cannot ask.
+    if not torch.compiler.is_compiling() and tensor._is_zerotensor():
+        raise ValueError(f"{name} is a zero of autograd's without memory; allowed: torch.zeros of its shape")
 
 
 def check_scores(name: str, scores: Tensor) -> None:

@@ -192,6 +192,9 @@ def test_tensors_without_strides_are_refused(call: Callable[..., Any]) -> None:
     if call is not diagnose and call is not fuzzy_positive_terms:
         with pytest.raises(ValueError, match=r"weight_map has layout torch\.sparse_coo"):
             call(plain, plain, weight_map=torch.ones(2, 3).to_sparse())
+    # What forward-mode differentiation stands for zeros with: reading it ended the process.
+    with pytest.raises(ValueError, match="teacher_logits is a zero of autograd's without memory"):
+        call(plain, torch._efficientzerotensor(plain.shape))
     quantized = torch.quantize_per_tensor(plain, 0.1, 0, torch.qint8)
     with pytest.raises(ValueError, match=r"student_logits has dtype torch\.qint8; allowed: floating point"):
         call(quantized, plain)
