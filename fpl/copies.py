@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # Seconds after which nobody is still writing a temporary file.
 LONG_AGO = 86400.0
+# URLs of storages whose ETags are not the MD5 of what objects hold.
+_OTHER_ETAGS: set[str] = set()
 
 
 @contextlib.contextmanager
@@ -28,18 +31,56 @@ def on_disk(path: Path) -> Iterator[None]:
         raise file_error(error, path) from error
 
 
-def save(stream: NativeFile, temporary: Path, path: Path) -> None:
-    """Write what a server sends into a temporary file beside `path`, which errors of the disk name."""
+def receive(opened: Callable[[], NativeFile], take: Callable[[NativeFile], str], url: str) -> bool:
+    """Take what an object holds; whether there is one.
+
+    Args:
+        opened: Opens the object.
+        take: Reads all of it and gives the MD5 of the bytes; called again where these are not what the server has.
+        url: Of the storage.
+
+    Raises:
+        OSError: They are not, however often: the library takes an answer that is too short for a whole one.
+    """
+    came = ""
+    while True:
+        try:
+            with opened() as stream:
+                before, came = came, take(stream)
+                promised = (stream.metadata() or {}).get("ETag", b"").decode().strip('"')
+        except FileNotFoundError:
+            return False
+        # That of an object that was sent in parts is another text.
+        if url in _OTHER_ETAGS or len(promised) != len(came) or came == promised:
+            return True
+        if came == before:
+            # Where objects are encrypted by a key of the bucket's owner, all have another text.
+            _OTHER_ETAGS.add(url)
+            return True
+        if before:
+            raise OSError(f"what came has the MD5 {came}, and what is there {promised}")
+
+
+def md5(content: bytes = b"") -> hashlib._Hash:
+    """As servers compute it; it guards nothing."""
+    return hashlib.md5(content, usedforsecurity=False)
+
+
+def save(stream: NativeFile, temporary: Path, path: Path) -> str:
+    """Write what a server sends into a temporary file beside `path`, which errors of the disk name; the bytes' MD5."""
+    digest = md5()
     with on_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = temporary.open("wb")
     try:
         while block := stream.read(2**22):
+            digest.update(block)
             with on_disk(path):
                 file.write(block)
     finally:
         with on_disk(path):
             file.close()
+    return digest.hexdigest()
 
 
 def visible_files(folder: Path) -> Iterable[Path]:

@@ -14,15 +14,16 @@ import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fpl import copies
 from fpl.errors import FplError, ShortageError
-from fpl.storage import HINT, open_storage, patiently, place_of
+from fpl.storage import HINT, list_folder, open_storage, patiently, place_of
 
 if TYPE_CHECKING:
+    from pyarrow import NativeFile
     from pyarrow.fs import FileInfo, FileSystem
 
 SCRATCH_VARIABLE = "FPL_SCRATCH"
@@ -99,6 +100,15 @@ class Mirror:
         copies.remove_unless_changed(path, before)
         return False
 
+    def fetch_again(self, path: Path) -> bool:
+        """Bring a file that is here and seems damaged once more; whether it is another one now."""
+        before = copies.changed(path)
+        info = self._info(path)
+        if before is None or not info.is_file:
+            return False
+        content = path.read_bytes()
+        return self._bring(path, info, before) and path.read_bytes() != content
+
     def pull(
         self,
         folder: Path,
@@ -145,14 +155,14 @@ class Mirror:
     def read(self, path: Path) -> bytes | None:
         """The bytes of an object; None if there is none."""
 
-        def read() -> bytes | None:
-            try:
-                with self._files.open_input_stream(self._name(path)) as stream:
-                    return bytes(stream.read())
-            except FileNotFoundError:
-                return None
+        content = b""
 
-        return patiently(self.url, read, path.name)
+        def take(stream: NativeFile) -> str:
+            nonlocal content
+            content = bytes(stream.read())
+            return copies.md5(content).hexdigest()
+
+        return content if self._receive(self._name(path), take) else None
 
     def check(self) -> None:
         """Write an object and remove it.
@@ -193,12 +203,18 @@ class Mirror:
         return found
 
     def _listed(self, folder: Path) -> dict[Path, FileInfo]:
-        """What lies in a folder there: one request for a thousand objects."""
-        from pyarrow.fs import FileSelector
+        """What lies in a folder there: one request for a thousand objects.
 
-        selector = FileSelector(self._name(folder), allow_not_found=True)
-        found: list[FileInfo] = patiently(self.url, lambda: self._files.get_file_info(selector), folder.name)
+        Raises:
+            FplError: There is no such bucket.
+        """
+        name = self._name(folder)
+        found: list[FileInfo] = patiently(self.url, lambda: list_folder(self._files, name), folder.name)
         return {folder / info.base_name: info for info in found if not info.base_name.startswith(".")}
+
+    def _receive(self, name: str, take: Callable[[NativeFile], str]) -> bool:
+        opened = partial(self._files.open_input_stream, name)
+        return patiently(self.url, lambda: copies.receive(opened, take, self.url), name.rpartition("/")[2])
 
     def _bring(self, path: Path, info: FileInfo, before: int | None) -> bool:
         """Write a file here that is there, unless one has been written here since `before`; whether it is still there.
@@ -209,16 +225,8 @@ class Mirror:
         """
         temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
 
-        def bring() -> bool:
-            try:
-                with self._files.open_input_stream(info.path) as stream:
-                    copies.save(stream, temporary, path)
-            except FileNotFoundError:
-                return False
-            return True
-
         try:
-            if not patiently(self.url, bring, path.name):
+            if not self._receive(info.path, lambda stream: copies.save(stream, temporary, path)):
                 return False
             with copies.on_disk(path):
                 copies.date(temporary, info)
@@ -232,6 +240,8 @@ class Mirror:
 
 
 _MIRRORS: dict[Path, Mirror] = {}
+# In a mirror: the URL of what it stands for. What lies in a hidden folder stays here.
+MARK = ".mirror/url"
 
 
 def attach(url: str, folder: Path | None = None) -> Mirror:
@@ -250,6 +260,19 @@ def attach(url: str, folder: Path | None = None) -> Mirror:
     if mirror is None or mirror.url != url:
         mirror = _MIRRORS[folder] = Mirror(url, folder)
     return mirror
+
+
+def check_own(folder: Path) -> None:
+    """Refuse a mirror as a folder of its own: what is not on object storage is removed from it.
+
+    Raises:
+        FplError: It is one, and of none that this process knows.
+    """
+    with contextlib.suppress(OSError):
+        url = (folder / MARK).read_text(encoding="utf-8")
+        if mirror_of(folder.absolute()) is None:
+            what = "is this machine's copy of a store on object storage, kept equal to it"
+            raise FplError(what, where=str(folder), hint=f"name the store itself: {url}")
 
 
 def mirror_of(path: Path) -> Mirror | None:
@@ -274,6 +297,12 @@ def refresh(path: Path) -> None:
     """Make a folder of a mirror what it is on object storage; any other is left as it is."""
     if (mirror := mirror_of(path)) is not None:
         mirror.pull(path)
+
+
+def came_damaged(path: Path) -> bool:
+    """Whether a file that seems damaged was so on this machine alone, and now is what it is on object storage."""
+    mirror = mirror_of(path)
+    return mirror is not None and mirror.fetch_again(path)
 
 
 def folder_names(folder: Path) -> list[str]:

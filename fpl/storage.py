@@ -14,7 +14,7 @@ from fpl.errors import FplError, ShortageError
 from fpl.text import first_line
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+    from pyarrow.fs import FileInfo, FileSystem
 
 Result = TypeVar("Result")
 
@@ -23,32 +23,45 @@ SCHEMES = ("s3", "gs", "gcs", "file")
 # HDFS removes it before another is moved there.
 TORN = ("hdfs", "viewfs", "abfs", "abfss")
 # A path that is made of a URL has lost one of its slashes.
-_URL = re.compile(rf"({'|'.join((*SCHEMES, *TORN))}):/+([^?]+)(\?.*)?")
+_OURS = "|".join((*SCHEMES, *TORN))
+_URL = re.compile(rf"({_OURS}):/+([^?]+)(\?.*)?", re.IGNORECASE)
+# What no folder is meant by. A scheme has two letters at least.
+_FOREIGN = re.compile(rf"\s*([a-z][a-z0-9+.-]+:/|({_OURS}):)", re.IGNORECASE)
 # Seconds between the tries of a request that failed, beside those of the library itself; then it is given up.
 PAUSES = (1.0, 2.0, 4.0, 8.0)
+# Seconds in which Google's library repeats a request; its own 15 minutes nobody could interrupt.
+GCS_SECONDS = 10
 # What can be said of an S3 server behind the `?` of a URL.
 _S3_OPTIONS = ("region", "scheme", "endpoint_override")
 S3_ATTEMPTS = 4
 # What the library says of a request that the server refuses, and of one that it has no time for.
-_REFUSED = re.compile("ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE")
+_REFUSED = re.compile("ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|OAuth2 access token")
 _BUSY = re.compile("SLOW_DOWN|INTERNAL_FAILURE|UNAVAILABLE|THROTTLING|HTTP status 5")
 # Letters of what a library says about a failed request: keys are long, and why it failed stands behind them.
 LONGEST = 500
 
 HINT = (
     "check the name, the connection and what you may do there (for S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
-    "AWS_REGION, AWS_ENDPOINT_URL or ?endpoint_override=HOST:PORT&scheme=http); the same command then continues"
+    "AWS_REGION, AWS_ENDPOINT_URL or ?endpoint_override=HOST:PORT&scheme=http; for Google's: "
+    "GOOGLE_APPLICATION_CREDENTIALS); the same command then continues"
 )
 # URLs that have answered once, to this process or to the one that handed them to it.
 _ANSWERED: set[str] = set()
 
 
 def url_of(path: Path | str) -> str | None:
-    """The URL that a path is meant to be (`s3://bucket/x`, also where it has become `s3:/bucket/x`); None: a folder."""
+    """The URL that a path is meant to be (`s3://bucket/x`, also where it has become `s3:/bucket/x`); None: a folder.
+
+    Raises:
+        FplError: It is a URL of another kind.
+    """
     found = _URL.fullmatch(str(path))
     if found is None:
+        if _FOREIGN.match(str(path)):
+            hint = f"write it as s3://BUCKET/PATH (allowed: {', '.join(SCHEMES)}); a folder of that name is ./NAME"
+            raise FplError("is no URL of a place where results can be", where=str(path), hint=hint)
         return None
-    scheme, place, options = found[1], found[2].strip("/"), found[3] or ""
+    scheme, place, options = found[1].lower(), found[2].strip("/"), found[3] or ""
     return f"{scheme}://{'/' if scheme == 'file' else ''}{place}{options}"
 
 
@@ -81,6 +94,8 @@ def open_storage(url: str) -> tuple[FileSystem, str]:
     assert found is not None
     try:
         if found[1] != "s3":
+            if found[1] in ("gs", "gcs") and "retry_limit_seconds=" not in url:
+                url = f"{url}{'&' if found[3] else '?'}retry_limit_seconds={GCS_SECONDS}"
             files, path = fs.FileSystem.from_uri(url)
             return files, path.rstrip("/")
         options: dict[str, Any] = dict(parse_qsl((found[3] or "?")[1:], strict_parsing=bool(found[3])))
@@ -95,6 +110,28 @@ def open_storage(url: str) -> tuple[FileSystem, str]:
         return fs.S3FileSystem(retry_strategy=retry, allow_delayed_open=True, **options), found[2].rstrip("/")
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
         raise FplError(f"cannot be opened: {first_line(error, LONGEST)}", where=url, hint=HINT) from None
+
+
+def list_folder(files: FileSystem, name: str) -> list[FileInfo]:
+    """What lies in a folder; nothing where there is none.
+
+    Raises:
+        FplError: There is no such bucket.
+        OSError: The server cannot be asked, or answers something else: the library takes that for an empty folder.
+    """
+    from pyarrow.fs import FileSelector, FileType
+
+    selector = FileSelector(name, allow_not_found=True)
+    if found := files.get_file_info(selector):
+        return list(found)
+    bucket = name.partition("/")[0]
+    kind = files.get_file_info(name).type
+    if kind == FileType.NotFound and bucket and files.get_file_info(bucket).type == FileType.NotFound:
+        raise FplError(f"there is no bucket {bucket}", where=name, hint=HINT)
+    if kind == FileType.File:
+        raise OSError(f"{name} is a file by one answer, and an empty folder by another: something else answers")
+    # A folder that holds nothing may be one, or its list was none.
+    return [] if kind == FileType.NotFound else list(files.get_file_info(selector))
 
 
 def patiently(url: str, request: Callable[[], Result], name: str) -> Result:

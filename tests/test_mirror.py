@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -20,8 +21,9 @@ import pytest
 from fpl import copies, files, mirror, storage
 from fpl.errors import FplError, ShortageError
 from fpl.files import keep, keep_lines, move, remove, write_atomic
-from fpl.mirror import Mirror, attach, folder_names, mirror_of, name_of, refresh
+from fpl.mirror import Mirror, attach, came_damaged, folder_names, mirror_of, name_of, refresh
 from fpl.storage import url_of
+from fpl.store.read import load_results
 from fpl.store.remote import open_store
 from fpl.sweep.places import Places
 from tests.s3_server import ENVIRONMENT, INTERNAL, SLOW_DOWN, Server, s3_server
@@ -74,11 +76,73 @@ def content(folder: Path) -> dict[str, bytes]:
         ("runs/mini", None),
         ("/s3/bucket", None),
         ("s3", None),
-        ("http://host/x", None),
+        ("S3://bucket/a", "s3://bucket/a"),
+        ("a:/b", None),
+        ("./s3:bucket", None),
     ],
 )
 def test_what_is_a_url(given: str | Path, url: str | None) -> None:
     assert url_of(given) == url
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("s3a://bucket/x", "az://container/x", "https://bucket.s3.amazonaws.com/x", "r2://b/x", " s3://bucket/x"),
+        *("s3:bucket/x", "http://host/x", Path("s3a://bucket/x")),
+    ],
+)
+def test_what_is_meant_as_a_url_is_never_a_folder(given: str | Path) -> None:
+    with pytest.raises(FplError, match="is no URL of a place where results can be") as caught:
+        open_store(given)
+    assert caught.value.where == str(given) and "s3://BUCKET/PATH" in caught.value.hint
+
+
+def test_a_server_of_google_that_is_not_there_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(
+        "pyarrow.fs.FileSystem", SimpleNamespace(from_uri=lambda url: (opened.append(url), (None, ""))[1])
+    )
+    for url in ("gs://b/x", "gs://b/x?scheme=http", "gs://b/x?retry_limit_seconds=3"):
+        storage.open_storage(url)
+    seconds = f"retry_limit_seconds={storage.GCS_SECONDS}"
+    assert opened == [f"gs://b/x?{seconds}", f"gs://b/x?scheme=http&{seconds}", "gs://b/x?retry_limit_seconds=3"]
+
+
+def test_a_mirror_is_no_store_of_its_own(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FPL_SCRATCH", str(tmp_path))
+    url = server.url("bucket/marked")
+    place = open_store(url)
+    assert open_store(place) == place and name_of(place) == "s3://bucket/marked"
+    with pytest.raises(FplError, match="no results here") as caught:
+        load_results(url)
+    assert caught.value.where == "s3://bucket/marked" and str(tmp_path) not in caught.value.hint
+    mirror._MIRRORS.clear()
+    # What another process puts there would be removed by the next one that opens the store.
+    with pytest.raises(FplError, match="copy of a store on object storage") as caught:
+        open_store(place)
+    assert url in caught.value.hint
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_another_answer_than_a_list_is_no_empty_folder(server: Server, tmp_path: Path, times: int) -> None:
+    """Such as the page by which a network asks for a password."""
+    twin = attach(server.url("bucket/portal"), tmp_path / "here")
+    write_atomic(twin.folder / "runs" / "a", b"1")
+    server.failing(times, "200 OK", b"<html>please log in</html>", "" if times > 1 else "GET")
+    if times == 1:
+        refresh(twin.folder / "runs")
+    else:
+        with pytest.raises(ShortageError, match="something else answers"):
+            refresh(twin.folder / "runs")
+    assert content(twin.folder) == {"runs/a": b"1"}
+
+
+def test_a_bucket_that_is_not_there_is_said_by_who_reads(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(FplError, match="there is no bucket nobucket"):
+        load_results(server.url("nobucket/x"))
 
 
 def test_a_file_is_there_before_it_is_here(twin: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,6 +265,64 @@ def test_a_busy_server_is_asked_again(server: Server, tmp_path: Path, status: st
     server.failing(2, status, body, "GET")
     refresh(twin.folder)
     assert twin.read(twin.folder / "a") == b"1"
+
+
+def answer_in_half(server: Server, times: int, content: bytes) -> None:
+    """As a gateway under load does: an answer that is whole by what it says of itself. The rest pyarrow makes up."""
+    half = content[: len(content) // 2]
+    server.failing(times, "206 Partial Content", half, "GET /bucket/")
+
+
+def test_an_answer_that_is_too_short_is_not_taken_for_the_object(server: Server, tmp_path: Path) -> None:
+    twin, whole = attach(server.url("bucket/short"), tmp_path / "here"), os.urandom(20_000)
+    write_atomic(twin.folder / "runs" / "a", whole)
+    other = attach(server.url("bucket/short"), tmp_path / "another machine")
+    path = other.folder / "runs" / "a"
+    for bring in (lambda: other.pull(path.parent), lambda: other.fetch(path)):
+        path.unlink(missing_ok=True)
+        answer_in_half(server, 1, whole)
+        bring()
+        assert path.read_bytes() == whole
+    answer_in_half(server, 1, whole)
+    assert other.read(path) == whole
+    path.unlink()
+    answer_in_half(server, 100, whole)
+    # What the library makes of it may be the same twice: then it is what came.
+    with contextlib.suppress(ShortageError):
+        other.fetch(path)
+    assert set(content(other.folder)) <= {"runs/a"}
+
+
+def test_a_server_whose_etags_are_no_checksums_is_asked_twice_once(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So are those of objects that are encrypted by a key of the bucket's owner."""
+    twin = attach(server.url("bucket/encrypted"), tmp_path / "here")
+    for name in "abc":
+        write_atomic(twin.folder / name, name.encode())
+    other = attach(server.url("bucket/encrypted"), tmp_path / "another machine")
+    real = copies.md5
+    monkeypatch.setattr(copies, "md5", lambda content=b"": real(b"of something else" + content))
+    server.requests.clear()
+    assert [other.read(other.folder / name) for name in "abc"] == [b"a", b"b", b"c"]
+    assert [request for request in server.requests if request.startswith("GET")] == [
+        f"GET /bucket/encrypted/{name}" for name in "aabc"
+    ]
+    copies._OTHER_ETAGS.clear()
+
+
+def test_a_file_that_is_damaged_on_this_machine_alone_is_brought_again(server: Server, tmp_path: Path) -> None:
+    twin = attach(server.url("bucket/rotten"), tmp_path / "here")
+    path = twin.folder / "a"
+    write_atomic(path, b"right")
+    before = path.stat()
+    path.write_bytes(b"wrong")
+    os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    assert twin.fetch(path) and path.read_bytes() == b"wrong"  # nobody can know
+    assert came_damaged(path) and path.read_bytes() == b"right"
+    assert not came_damaged(path) and not came_damaged(tmp_path / "elsewhere")
+    twin.delete(path)
+    assert not came_damaged(path)
 
 
 def test_a_new_process_is_as_patient_with_a_busy_server(server: Server, tmp_path: Path) -> None:
@@ -386,9 +508,10 @@ def test_what_is_written_here_while_it_is_brought_stays(
     for bring in (lambda: refresh(path.parent), lambda: twin.fetch(path)):
         (tmp_path / "there" / "runs" / "a").write_bytes(b"of another machine")
 
-        def save(*arguments: Any) -> None:
-            real(*arguments)
+        def save(*arguments: Any) -> str:
+            digest = real(*arguments)
             write_atomic(path, b"new")
+            return digest
 
         monkeypatch.setattr(copies, "save", save)
         bring()

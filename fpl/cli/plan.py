@@ -14,6 +14,7 @@ from fpl.cli.options import Address, Local, SearchSplits, Store
 from fpl.cli.planning import Machine, calibrate_runs, hours_text, plan_console, print_table
 from fpl.config.defaults import CITED, CITED_HERE, MOST_DEVICES, MOST_STEPS, REPEATS
 from fpl.errors import FplError
+from fpl.mirror import name_of
 from fpl.text import duration, plural, say, size_text
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _pending(plan: Plan) -> Iterator[str]:
 def _states(plan: Plan, out: Path) -> Iterator[str]:
     seeds = len(plan.campaign.seeds)
     each = "1 seed" if seeds == 1 else f"{seeds} seeds"
-    yield f"{len(plan.wanted)} distinct runs serve {plan.cells_served} cells with {each} each; store: {out}"
+    yield f"{len(plan.wanted)} distinct runs serve {plan.cells_served} cells with {each} each; store: {name_of(out)}"
     for number, (run, reason) in enumerate(plan.failed):
         if number < NAMED:
             yield f"failed: {_name(run)}: {reason}"

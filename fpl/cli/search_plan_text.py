@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fpl.cli.planning import Machine, calibrate_runs, hours_text, plan_console, print_table
+from fpl.mirror import name_of
 from fpl.text import duration, say, size_text
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _costs(plan: SearchPlan, out: Path) -> Iterator[str]:
     used = f", {hours_text(spent)} {plan.device_unit}-hours used so far" if spent else ""
     if plan.to_come == 0:
         used += ", nothing left to begin"
-    yield f"budget: {budget}{used}; store: {out}"
+    yield f"budget: {budget}{used}; store: {name_of(out)}"
     if plan.hours:
         last = "; the best setting's last training, with all labels, is beside the budget"
         final = last if head.protocol == "holdout" else ""

@@ -94,7 +94,7 @@ def _load(place: str, where: str) -> Any:
     try:
         loaded = importlib.import_module(module)
         return getattr(loaded, attribute) if attribute else _own_options(loaded)
-    except Exception as error:  # it runs code of others, which may raise anything
+    except (Exception, SystemExit) as error:  # it runs code of others, which may raise anything
         text = f"cannot be loaded: {type(error).__name__}: {first_line(error)}"
         raise FplError(text, where=where, hint="mend or uninstall its package") from error
 

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from fpl.errors import FplError
 from fpl.files import write_atomic
+from fpl.mirror import name_of
 from fpl.report.query import near, rows_of
 from fpl.report.spreadsheet import csv_bytes
 from fpl.store.read import load_results
@@ -55,7 +56,7 @@ def print_results(out: Path, query: str | None, columns: str | None, csv: Path |
     _print_table(console, chosen[fitting])
     if hidden := [str(name) for name in chosen if name not in fitting]:
         console.print(f"no room here for {', '.join(hidden)}: --columns, --csv or a wider terminal")
-    console.print(f"{len(chosen)} of {len(results.runs)} runs in {out}; mIoU in percent")
+    console.print(f"{len(chosen)} of {len(results.runs)} runs in {name_of(out)}; mIoU in percent")
     for warning in results.warnings():
         console.print(f"warning: {warning}")
 
@@ -86,7 +87,7 @@ def print_run(out: Path, run_id: str) -> None:
     console.print(f"{run_id}: {', '.join(reached)} (best at step {run['best_step']})")
     console.print(
         f"a constant prediction ({run['constant_class']}) would reach {run['constant_miou']:.2f} %; "
-        f"trained for {duration(run['train_seconds'])} on {run['device']}; results in {out}"
+        f"trained for {duration(run['train_seconds'])} on {run['device']}; results in {name_of(out)}"
     )
 
 

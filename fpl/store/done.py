@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from fpl.files import move
+from fpl.mirror import name_of
 from fpl.store.parts import SUFFIX, LeftOut, clean, read_part
 from fpl.store.schema import FAILURES, METRICS, OF_ONE_RUN, RUNS
 from fpl.store.usable import ALL
@@ -93,5 +94,5 @@ def put_aside(out: Path, run_id: str) -> list[str]:
         names = (path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else "")) for number in count(1))
         aside = next(name for name in names if not os.path.lexists(name))
         move(path, aside)
-        told.append(f"{path}: {problems[0]}: put aside as {aside.name}")
+        told.append(f"{name_of(path)}: {problems[0]}: put aside as {aside.name}")
     return told

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fpl.errors import FplError
+from fpl.mirror import came_damaged, name_of
 from fpl.store.columns import SCHEMAS
 from fpl.store.left import left_there
 from fpl.store.schema import FAILURES, KEYS, NOISE, RUNS, STUDIES, TRIALS
@@ -70,11 +71,11 @@ class LeftOut:
         return PUBLISHED if self.path.stem == ALL else HINTS.get(self.table, OF_A_RUN)
 
     def __str__(self) -> str:
-        return printable(f"left out: {self.path}: {self.what}; {self.hint}")
+        return printable(f"left out: {name_of(self.path)}: {self.what}; {self.hint}")
 
     def error(self) -> FplError:
         """The same for whoever can do nothing without it."""
-        return FplError(printable(self.what), where=printable(str(self.path)), hint=self.hint)
+        return FplError(printable(self.what), where=printable(name_of(self.path)), hint=self.hint)
 
 
 class DamagedError(Exception):
@@ -107,8 +108,14 @@ def read_part(path: Path, table: str, *, keys: bool = False) -> tuple[pa.Table, 
     are read, and the others are null.
     """
     schema = SCHEMAS[table]
+    columns = columns_of(table) if keys else schema.names
     try:
-        part = _under_schema(open_part(path, table), schema, columns_of(table) if keys else schema.names)
+        try:
+            part = _under_schema(open_part(path, table), schema, columns)
+        except DamagedError:
+            if not came_damaged(path):
+                raise
+            part = _under_schema(open_part(path, table), schema, columns)
     except FileNotFoundError:
         return schema.empty_table(), []  # the record of a failure goes when its run succeeds
     except DamagedError as error:

@@ -14,6 +14,7 @@ from fpl.config.shipped import experiments_folder
 from fpl.config.stores import LOCAL, PUBLISHED, own_stores
 from fpl.errors import FplError
 from fpl.files import check_folder
+from fpl.mirror import MARK, name_of
 from fpl.store.alike import alike_warnings
 from fpl.store.collect import look_over, read_parts
 from fpl.store.columns import COLUMNS, DERIVED, SCHEMAS
@@ -251,13 +252,13 @@ def load_results(folder: Path | str) -> Results:
         if begun := sorted(folder.name for folder in path.glob("checkpoints/*/")):
             raise FplError(
                 f"no finished run yet, {len(begun)} begun: {', '.join(begun)}",
-                where=str(path),
+                where=name_of(path),
                 hint="the same `fpl train` command continues each of them",
             )
-        others = [str(other) for other in sorted(_near(path)) if has_results(other)]
+        others = [str(other) for other in sorted(_near(path)) if has_results(other) and not (other / MARK).exists()]
         raise FplError(
             "no results here" if path.is_dir() else "no such folder",
-            where=str(path),
+            where=name_of(path),
             hint=f"there are some in {', '.join(others)}" if others else "name the folder that `fpl train --out` wrote",
         )
     return Results(path)

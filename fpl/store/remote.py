@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fpl.errors import check_name
-from fpl.mirror import attach, mirror_of
+from fpl.files import write_changed
+from fpl.mirror import MARK, attach, check_own, mirror_of
 from fpl.storage import url_of
 from fpl.store.columns import SCHEMAS
 from fpl.store.compact import FOLDER, versions_held
@@ -32,6 +33,7 @@ def open_store(path: Path | str, say: Callable[[str], None] = say, *, whole: boo
     place = folder_of(path)
     if (mirror := mirror_of(place)) is not None:
         place.mkdir(parents=True, exist_ok=True)
+        write_changed(place / MARK, mirror.url.encode())
         # First the compacted files: what changes meanwhile is then newer than they are.
         for folder in (place, place / FOLDER):
             mirror.pull(folder, say)
@@ -57,11 +59,13 @@ def folder_of(path: Path | str) -> Path:
     """The folder of a store, or the one that is its mirror from now on; nothing is asked for or brought yet.
 
     Raises:
-        FplError: A URL that names no folder, or a name that no folder can have.
+        FplError: A URL that names no folder, a name that no folder can have, or a mirror that is named as a folder.
     """
     check_name(path)
-    url = url_of(path)
-    return Path(path) if url is None else attach(url).folder
+    if (url := url_of(path)) is not None:
+        return attach(url).folder
+    check_own(Path(path))
+    return Path(path)
 
 
 def check_writable(*stores: Path | None) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import fpl
 from fpl.errors import FplError, file_error
 from fpl.files import remove, write_atomic
-from fpl.mirror import mirror_of
+from fpl.mirror import mirror_of, name_of
 from fpl.source import source_digest
 from fpl.sweep.places import Places
 from fpl.text import first_line
@@ -126,10 +126,12 @@ def differences(expected: NodeView, found: NodeView, places: Places) -> list[str
 def _problems(expected: NodeView, found: NodeView, places: Places, *, same_names: bool) -> list[str]:
     problems = []
     if found.marker != expected.marker:
-        problems.append(f"the folder of results {places.out} is another one there: a file written here is not seen")
+        problems.append(
+            f"the folder of results {name_of(places.out)} is another one there: a file written here is not seen"
+        )
     elif found.refused:
         what = "the scratch folder" if places.url else "the folder of results"
-        problems.append(f"cannot write to {what} {places.out}: {found.refused}")
+        problems.append(f"cannot write to {what} {name_of(places.out)}: {found.refused}")
     for what, folder, ours, theirs in (
         ("data", places.data_root, expected.data, found.data),
         ("splits", places.splits_root, expected.splits, found.splits),

@@ -13,6 +13,7 @@ import torch
 
 from fpl.errors import FplError, ShortageError, file_error, shortage
 from fpl.files import check_regular, damaged_member, move, remove, remove_left_overs, write_atomic
+from fpl.mirror import came_damaged
 from fpl.models.foreign import seems
 from fpl.models.pickled import inside
 from fpl.text import answer, enumerate_briefly, first_line
@@ -164,6 +165,17 @@ def load(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
         FplError: The file is missing, truncated or damaged; a `PartError` where parts are missing or are not whole; a
             `ShortageError` where the system does not let it be read: it may be as good as any.
     """
+    try:
+        return _load(path, device)
+    except ShortageError:
+        raise
+    except FplError:
+        if not came_damaged(path):
+            raise
+        return _load(path, device)
+
+
+def _load(path: Path, device: torch.device | str) -> dict[str, Any]:
     check_regular(path)
     try:
         if (damaged := damaged_member(path)) is not None:

@@ -50,7 +50,8 @@ def check_meeting() -> None:
     """
     workers = launch_value("WORLD_SIZE")
     for name in MEETING:
-        if not os.environ.get(name):
+        # Rank -1 is said for "no launcher", and so is none.
+        if not os.environ.get(name) or (name == "RANK" and os.environ[name].strip() == "-1"):
             what = f"is not set, with WORLD_SIZE={workers}"
             raise FplError(what, where=f"environment variable {name}", hint=_HINT)
     if (rank := launch_value("RANK")) >= workers:

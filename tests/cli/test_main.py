@@ -297,6 +297,7 @@ def test_who_speaks_for_all_workers(rank: str | None, speaks: bool, monkeypatch:
     [
         ({"RANK": "1"}, "MASTER_ADDR: is not set, with WORLD_SIZE=2"),
         ({"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}, "RANK: is not set, with WORLD_SIZE=2"),
+        ({"RANK": "-1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}, "RANK: is not set, with WORLD_SIZE=2"),
         ({"RANK": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}, "RANK: is 2; allowed: 0 .. WORLD_SIZE - 1 = 1"),
         ({"RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "x"}, "MASTER_PORT: is 'x'; allowed: a whole number"),
     ],

@@ -124,9 +124,10 @@ COMPACTED = sorted(f"{FOLDER}/{table}.parquet" for table in (*RUN, FAILURES))
 def test_of_all_runs_only_compacted_files_are_fetched(world: World) -> None:
     assert world.fetched("reader") == COMPACTED
     assert not list((world.folder / "reader").glob("[!c.]*/*.parquet"))
-    # Each table, the store's own folder and that of the compacted files are listed once, and nothing else is asked.
+    # Each table, the store's own folder and that of the compacted files are listed once; where there is nothing, once
+    # more, for another answer than a list looks like an empty one. Nothing else is asked.
     listings = [each for each in world.server.requests if each.startswith("GET ") and each.count(" ") == 2]
-    assert len(listings) == len(SCHEMAS) + 2
+    assert len(listings) == len(SCHEMAS) + 2 + len(set(SCHEMAS) - {*RUN, FAILURES})
     assert world.fetched("reader") == []
 
 

@@ -220,9 +220,9 @@ def test_two_that_publish_at_one_place_lose_nothing(
     try:
         for run in (A, B):
             publish_runs(source, target, {run})
+        assert list(fpl.load_results(target).runs["run_id"]) == [A, B]
     finally:
         mirror._MIRRORS.clear()
-    assert list(fpl.load_results(target).runs["run_id"]) == [A, B]
     assert not list(tmp_path.glob("there/leases/*"))
 
 

@@ -16,7 +16,7 @@ from fpl.cli.options import EXPERIMENTS
 from fpl.config.campaign import scale_file
 from fpl.errors import FplError, ShortageError
 from fpl.sweep import event_log
-from fpl.sweep.launch.callbacks import make_callbacks
+from fpl.sweep.launch.callbacks import heard_out, make_callbacks
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,24 @@ def test_what_makes_no_callback_is_refused_by_the_command(name: str, what: str) 
     with pytest.raises(FplError, match=what) as caught:
         RunLaunch(callbacks=[name]).over(scale_file(EXPERIMENTS, "mini"))
     assert caught.value.where.startswith("--callback") and caught.value.hint
+
+
+def test_a_callback_that_ends_the_process_has_not_done_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of trackers do so where they may not log in, with exit code 0 even."""
+    for name, content in {
+        "exits_when_imported": "import sys; sys.exit(0)",
+        "exits_when_made": "import sys\ndef Tracker(): sys.exit(0)",
+    }.items():
+        (tmp_path / f"{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, what in {"exits_when_imported": "cannot be imported", "exits_when_made": "fails"}.items():
+        with pytest.raises(FplError, match=what):
+            make_callbacks([f"{name}:Tracker"])
+    with pytest.raises(FplError, match=r"ended the command by sys\.exit\(0\)") as caught, heard_out(["a:Tracker"]):
+        sys.exit(0)
+    assert caught.value.where == "--callback a:Tracker" and caught.value.exit_code == 2
 
 
 def test_callbacks_are_made_anew_and_need_ray() -> None:

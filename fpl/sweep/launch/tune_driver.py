@@ -27,7 +27,7 @@ from fpl.errors import FplError
 from fpl.sweep.cluster import Cluster, absolute
 from fpl.sweep.execution import Execution
 from fpl.sweep.job import Job, JobResult, Watcher, lacking
-from fpl.sweep.launch.callbacks import make_callbacks
+from fpl.sweep.launch.callbacks import heard_out, make_callbacks
 from fpl.sweep.launch.gang import GangTrial
 from fpl.sweep.launch.inline import InlineTrial
 from fpl.sweep.launch.job_list import JobList, Proposer
@@ -203,7 +203,7 @@ def _fit(
         failure_config=tune.FailureConfig(max_failures=execution.max_failures),
         checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
     )
-    with _alone_at_first(events):
+    with _alone_at_first(events), heard_out(execution.callbacks):
         tune.register_trainable(name, tune.with_resources(trial, functools.partial(held_by, bundle)))
         tune.Tuner(name, tune_config=tune_config, run_config=run_config).fit()
 

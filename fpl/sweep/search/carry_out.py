@@ -16,7 +16,7 @@ from fpl.config.identity import canonical
 from fpl.config.search import Value
 from fpl.config.study import Study
 from fpl.errors import FplError
-from fpl.mirror import refresh
+from fpl.mirror import name_of, refresh
 from fpl.store.collect import look_over
 from fpl.store.done import run_row
 from fpl.store.lease import alone
@@ -131,7 +131,7 @@ class StudyDriver:
         if before and before["base"] != canonical(self.base):
             raise FplError(
                 "its earlier trials had other data, splits or weights",
-                where=f"{self.study.identity} in {places.out}",
+                where=f"{self.study.identity} in {name_of(places.out)}",
                 hint="give another --out: scores on other inputs cannot be compared",
             )
         self.labeled_images = len(split.labeled)
