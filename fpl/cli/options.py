@@ -61,7 +61,7 @@ def refuse_urls(arguments: Sequence[str]) -> None:
         if url_of(value) and (option not in OF_STORES or command in NO_STORE):
             raise FplError(
                 f"{value} is on object storage, which only stores can be",
-                where=option or command,
+                where=option if option.startswith("--") else command,
                 hint=f"name a folder; a URL goes with {', '.join(OF_STORES)} of commands that read or write results",
             )
 

@@ -36,8 +36,10 @@ def nothing_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     ],
 )
 def test_a_url_where_only_a_folder_can_be_is_refused(arguments: list[str]) -> None:
-    with pytest.raises(FplError, match=r"is on object storage, which only stores can be"):
+    with pytest.raises(FplError, match=r"is on object storage, which only stores can be") as caught:
         refuse_urls(arguments)
+    # The option that has it, or the command.
+    assert caught.value.where in (arguments[0], "--data-root", "--out", "--csv")
 
 
 @pytest.mark.parametrize(
