@@ -84,5 +84,5 @@ clean:
 	for name in $(DRAWN); do \
 		if [ -f "$(DATA)/$$name/drawing.json" ]; then rm -rf "$(DATA)/$$name"; fi; \
 	done
-	rm -f "$(DATA)"/weights/tiny_w*_d*.pth "$(DATA)"/weights/tiny_w*_d*.pth.sha256
+	for record in "$(DATA)"/weights/tiny_w*_d*.pth.sha256; do rm -f "$$record" "$${record%.sha256}"; done
 	if [ -d "$(DATA)/weights" ]; then rmdir --ignore-fail-on-non-empty "$(DATA)/weights"; fi

@@ -212,7 +212,7 @@ class Resolver:
             layers.append((f"`threshold` of row {row.key}", {"loss": {"threshold": value}}))
         for origin, settings in layers:
             # A copy: later layers change the tree in place, and the table must stay as it was read.
-            merge(tree, copy.deepcopy(settings))
+            merge(tree, copy.deepcopy(settings), dict.fromkeys(flatten(settings), origin))
             origins |= dict.fromkeys(flatten(settings), origin)
         if self.scale is not None:
             apply_scale(tree, self.scale, origins)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fpl.errors import FplError
 from fpl.files import check_regular
-from fpl.text import printable_tree
+from fpl.text import printable_tree, shortened
 
 # Tables of an experiment file that are prose for its reader or steer the composition, not the run.
 ABOUT, INHERIT = "about", "inherit"
@@ -24,6 +26,8 @@ LEAVES = frozenset({str, int, float, bool, list, tuple, type(None)})
 
 # Nothing that is configured lies deeper than four tables; some of what reads them calls itself for each.
 DEEPEST = 20
+# Keys of a table that an error names.
+SHOWN = 3
 
 
 def read_base(path: Path, origins: dict[str, str] | None = None, *, scale: bool = False) -> Tree:
@@ -37,7 +41,10 @@ def read_base(path: Path, origins: dict[str, str] | None = None, *, scale: bool 
     Raises:
         FplError: A missing or malformed file.
     """
-    return _read_layer(path, (), {} if origins is None else origins, scale=scale)
+    layer = _read_layer(path, (), {}, scale=scale)
+    if origins is not None:
+        origins |= layer.origins
+    return layer.tree
 
 
 def read_tables(path: Path) -> Tree:
@@ -52,9 +59,9 @@ def read_tables(path: Path) -> Tree:
 def apply_overrides(tree: Tree, overrides: Iterable[str], origins: dict[str, str] | None = None) -> None:
     """Put `section.key=value` texts over a tree, in place."""
     for key, value in map(parse_override, overrides):
-        merge(tree, nested(key, value))
         if origins is not None:
             origins[key] = f"override {key}"
+        merge(tree, nested(key, value), origins)
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -73,15 +80,33 @@ def parse_override(text: str) -> tuple[str, Any]:
     return key, parsed["value"]
 
 
-def merge(base: Tree, top: Mapping[str, Any]) -> None:
-    """Put `top` over `base` in place, table by table."""
+def merge(base: Tree, top: Mapping[str, Any], origins: Mapping[str, str] | None = None, prefix: str = "") -> None:
+    """Put `top` over `base` in place, table by table.
+
+    Args:
+        base: Is changed.
+        top: Is not.
+        origins: Where each dotted key was set last, for the error.
+        prefix: Of the keys of both, for the error.
+
+    Raises:
+        FplError: A value would take the place of a table, or a table that of a value: all of the table would go.
+    """
     for key, value in top.items():
         below = base.get(key)
         if isinstance(below, dict) and isinstance(value, Mapping):
             # Keys of one method mean nothing to another: a new name starts from nothing.
             if key == "method" and value.get("name", below.get("name")) != below.get("name"):
                 below.clear()
-            merge(below, value)
+            merge(below, value, origins, f"{prefix}{key}.")
+        elif isinstance(below, dict) or (below is not None and isinstance(value, Mapping)):
+            dotted, alone = f"{prefix}{key}", value if isinstance(below, dict) else below
+            table = ", ".join(list(below if isinstance(below, dict) else value)[:SHOWN]) or "keys"
+            raise FplError(
+                f"{dotted} = {shortened(repr(alone), 80)} is no table, as it is in another layer (of {table})",
+                where=(origins or {}).get(dotted, ""),
+                hint=f"write a key of the table: {dotted}.KEY = VALUE",
+            )
         else:
             base[key] = dict(value) if isinstance(value, Mapping) else value
 
@@ -113,14 +138,27 @@ def nested(key: str, value: Any) -> Tree:
     return tree
 
 
-def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str], *, scale: bool) -> Tree:
-    """One file, of a recipe or a scale, on top of what it inherits; `origins` collects where each key was set."""
+@dataclass(frozen=True)
+class _Layer:
+    """Tables of a file with those that it inherits, and where each dotted key was set."""
+
+    tree: Tree
+    origins: dict[str, str]
+
+
+def _read_layer(path: Path, above: tuple[Path, ...], known: dict[Path, _Layer], *, scale: bool) -> _Layer:
+    """One file, of a recipe or a scale, on top of what it inherits; `known` keeps what several files inherit."""
     if "\0" in str(path):
         raise FplError(f"{str(path)!r} is no path", where=f"inherited by {above[-1]}" if above else "")
     resolved = path.resolve()
     if resolved in above:
         chain = " -> ".join(str(step) for step in [*above, resolved])
         raise FplError(f"files inherit from each other in a circle: {chain}", where=str(path))
+    if len(above) > DEEPEST:
+        what = f"inherits over more than {DEEPEST} files: {above[0].name} -> ... -> {path.name}"
+        raise FplError(what, where=str(above[0]), hint="put the settings of some of them together")
+    if resolved in known:
+        return known[resolved]
     own, text = _read_toml(path, f"inherited by {above[-1]}" if above else "")
     own.pop(ABOUT, None)
     if above and not scale:
@@ -133,13 +171,16 @@ def _read_layer(path: Path, above: tuple[Path, ...], origins: dict[str, str], *,
     if not (isinstance(parents, list) and all(isinstance(parent, str) for parent in parents)):
         raise FplError(f"{INHERIT} = {parents!r}", where=str(path), hint="one path, or a list of paths")
     tree: Tree = {}
+    origins: dict[str, str] = {}
     for parent in parents:
-        merge(tree, _read_layer(path.parent / parent, (*above, resolved), origins, scale=scale))
-    merge(tree, own)
+        layer = _read_layer(path.parent / parent, (*above, resolved), known, scale=scale)
+        origins |= layer.origins
+        merge(tree, copy.deepcopy(layer.tree), origins)
     lines = _line_numbers(text)
-    for key in flatten(own):
-        origins[key] = f"{path}:{lines[key]}" if key in lines else str(path)
-    return tree
+    origins |= {key: f"{path}:{lines[key]}" if key in lines else str(path) for key in flatten(own)}
+    merge(tree, own, origins)
+    known[resolved] = _Layer(tree, origins)
+    return known[resolved]
 
 
 def _read_toml(path: Path, where: str = "") -> tuple[Tree, str]:

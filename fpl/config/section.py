@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import functools
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fpl.config.defaults import MOST_CHANNELS, MOST_SIDE, MOST_STEPS
 
@@ -28,13 +29,45 @@ def is_unset(value: object) -> bool:
     return value is None
 
 
-class Part(BaseModel):
+class _Table(BaseModel):
+    @model_validator(mode="before")
+    @classmethod
+    def _flags_are_no_numbers(cls, data: Any) -> Any:
+        """Pydantic takes `true` for 1; as the text that it was written as, it is refused where a number is expected."""
+        flags = {
+            name: _as_texts(value)
+            for name, value in (data.items() if isinstance(data, dict) else ())
+            if isinstance(value, bool | list | tuple) and name in cls.model_fields and not _takes_flags(cls, name)
+        }
+        return {**data, **flags} if flags else data
+
+
+def _as_texts(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_as_texts(item) for item in value]
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+@functools.cache
+def _takes_flags(table: type[BaseModel], name: str) -> bool:
+    """Whether a key may be true or false, or is of a class that has its own say."""
+    todo: list[Any] = [table.model_fields[name].annotation]
+    while todo:
+        kind = todo.pop()
+        plain = isinstance(kind, type) and issubclass(kind, int | float | type(None)) and kind is not bool
+        if kind is Any or isinstance(kind, bool) or (isinstance(kind, type) and not plain):
+            return True
+        todo += get_args(kind)
+    return False
+
+
+class Part(_Table):
     """A frozen table of a file of `experiments/` that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Section(BaseModel):
+class Section(_Table):
     """A frozen table of the configuration that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import fpl
 from fpl.errors import FplError
+from fpl.files import check_regular
 from fpl.text import meant
 
 NAME = "experiments"
@@ -36,6 +37,9 @@ def experiment_file(path: Path) -> Path:
     """
     if path.is_file():
         return path
+    check_regular(path)
+    if path.is_dir() and len(path.parts) > 1:
+        raise FplError("is a folder", where=str(path), hint="name a recipe in it: a TOML file")
     folder = experiments_folder()
     if path.parts[:1] == (NAME,) and (shipped := folder.joinpath(*path.parts[1:])).is_file():
         return shipped

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpl.data.damage import damage
-from fpl.data.read import Header, check_pair, foreign_colours, read_header, read_image, read_label, read_size
+from fpl.data.read import Header, check_pair, foreign_colours, read_label, read_size, read_stored
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.errors import FplError
 
@@ -88,9 +88,9 @@ def decode_pair(pair: Pair, spec: DatasetSpec, root: Path) -> Decoded:
             report(kind, path, f"cannot be decoded ({type(error).__name__}: {error})", "copy the file again")
         return None
 
-    image = attempt("image", pair.image, lambda: read_image(pair.image))
-    # Its size as it was decoded; what the header says besides.
-    header = None if image is None else Header((image.shape[0], image.shape[1]), read_header(pair.image).orientation)
+    decoded = attempt("image", pair.image, lambda: read_stored(pair.image))
+    image, orientation = (None, 1) if decoded is None else decoded
+    header = None if image is None else Header((image.shape[0], image.shape[1]), orientation)
     image_size = None if header is None else header.size
     turned = header is not None and header.orientation != 1
     if image_size is not None and spec.image_size is not None and image_size != spec.image_size:

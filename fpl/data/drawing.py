@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
+from fpl.copies import on_disk
 from fpl.data.lists import read_record
 from fpl.data.spec import DRAWING_CODE, DRAWING_RECORD
 from fpl.errors import FplError
@@ -44,7 +45,8 @@ def draw_tree(
         `root`.
 
     Raises:
-        FplError: `root` holds a drawing with other parameters, or one with changed files, or something else.
+        FplError: `root` holds a drawing with other parameters, or one with changed files, or something else; or it
+            cannot be written there.
     """
     train, validation, size = parameters["train"], parameters["validation"], parameters["size"]
     assert isinstance(train, int) and isinstance(validation, int) and isinstance(size, list)
@@ -52,8 +54,10 @@ def draw_tree(
         raise FplError(f"nothing to draw: {parameters}", hint="at least one image per part and one pixel a side")
     if _is_drawn(root, parameters) and is_current(root):
         return root
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as temporary:
+    with on_disk(root):
+        root.parent.mkdir(parents=True, exist_ok=True)
+    # What fails while a file is written does not say which.
+    with on_disk(root), tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as temporary:
         tree = Path(temporary) / "tree"
         for done, _ in enumerate(draw(tree), start=1):
             if progress is not None:

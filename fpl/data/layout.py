@@ -19,6 +19,10 @@ from fpl.text import enumerate_briefly, shortened
 
 PARTS = ("train", "val")
 BLANKS = "lists separate columns by blanks: rename the file, for example with _ for each blank"
+COLUMNS = (
+    "a line has an image, or an image and its label; of VOC take the lists of ImageSets/Segmentation, those of "
+    "ImageSets/Main are of classes"
+)
 _SUFFIXES = (".png", ".jpg", ".jpeg")
 # With an ending, an id may be longer than any name.
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
@@ -128,13 +132,19 @@ class Layout:
         Ids are in Unicode's composed form, so that a list finds its images on every disk.
 
         Raises:
-            FplError: The line is a file name with a blank in it.
+            FplError: The line is a file name with a blank in it, or has a column that is no label of its image.
         """
         columns = line.split("\t") if "\t" in line else line.split()
         name = columns[0].strip().replace("\\", "/").rsplit("/", 1)[-1]
         if _suffix(columns[-1]) and not _suffix(name):
             raise FplError(f"a name with a blank in it: {shortened(repr(line), 80)}", hint=BLANKS)
-        return normal(name.removesuffix(_suffix(name)).removesuffix(self.decoration))
+        found = normal(name.removesuffix(_suffix(name)).removesuffix(self.decoration))
+        for column in filter(None, map(str.strip, columns[1:])):
+            # Behind the id may stand what tells labels from images.
+            label = normal(column.replace("\\", "/").rsplit("/", 1)[-1])
+            if not label.startswith(found) or label[len(found) : len(found) + 1].isalnum():
+                raise FplError(f"{shortened(repr(column), 80)} is no label of {found}", hint=COLUMNS)
+        return found
 
     def list_ids(self, root: Path, part: str) -> list[str]:
         """Ids in the order of the list file where it exists, else sorted by file name.

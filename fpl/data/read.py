@@ -42,7 +42,8 @@ class Header:
 
     Attributes:
         size: Height and width as stored.
-        orientation: EXIF orientation, 1..8; 1 is upright, and what is taken where the file says nothing.
+        orientation: EXIF orientation, 1..8; 1 is upright, and what is taken where the header says nothing. A PNG may
+            say it behind the pixels, for who decodes it.
     """
 
     size: tuple[int, int]
@@ -62,14 +63,19 @@ def read_image(path: Path) -> Bytes:
     Raises:
         FplError: The file is missing, broken, truncated, too large, or of a kind that is not taken.
     """
-    return np.array(_load(path, check_image).convert("RGB"))
+    return read_stored(path)[0]
+
+
+def read_stored(path: Path) -> tuple[Bytes, int]:
+    """The same and its orientation, 1..8, from wherever the file has it: that of a PNG may lie behind the pixels."""
+    image = _load(path, check_image)
+    return np.array(image.convert("RGB")), _orientation(image)
 
 
 def read_upright(path: Path) -> tuple[Bytes, bool]:
-    """The same, turned as its EXIF orientation says, and whether it was turned."""
-    orientation = read_header(path).orientation
+    """The same, turned as its orientation says, and whether it was turned."""
     image = _load(path, check_image)
-    turn = _TURNS.get(orientation)
+    turn = _TURNS.get(_orientation(image))
     return np.array((image if turn is None else image.transpose(turn)).convert("RGB")), turn is not None
 
 
@@ -219,11 +225,9 @@ def _load(path: Path, check: Callable[[Image.Image, str], None]) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> int:
-    # PIL decodes a PNG to look for an entry behind the pixels.
-    if image.format == "PNG" and "exif" not in image.info:
-        return 1
     try:
-        found = image.getexif().get(_ORIENTATION, 1)
+        # Of EXIF, of the text that ImageMagick writes it as, or of XMP. PNG's own method decodes the image first.
+        found = Image.Image.getexif(image).get(_ORIENTATION, 1)
     except (OSError, ValueError, SyntaxError, TypeError, KeyError, struct.error):
         # A damaged entry turns no image in a viewer either.
         return 1

@@ -81,7 +81,7 @@ def load_pretrained(network: SegmentationNetwork, model: ModelConfig, weights_di
     if model.pretrained == "none":
         return None
     path, digest = find_pretrained(model, weights_dir)
-    state = backbone_names(read_state_dict(path), model.backbone)
+    state = backbone_names(read_state_dict(path), model.backbone, path)
     return _load_by_name(network.backbone, state, path, digest)
 
 
@@ -247,7 +247,7 @@ def _check_content(path: Path, digest: str, backbone: str, width: int, depth: in
     # Without values, and without a trace in the generator that the caller has seeded.
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         wanted = build_network(ModelConfig.model_validate(settings), 2).backbone.state_dict()
-    fitting_tensors(backbone_names(read_state_dict(path), backbone), wanted, path)
+    fitting_tensors(backbone_names(read_state_dict(path), backbone, path), wanted, path)
 
 
 def _load_by_name(backbone: nn.Module, state: Mapping[str, Any], path: Path, digest: str) -> WeightsReport:

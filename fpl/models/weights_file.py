@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,24 @@ def read_state_dict(path: Path) -> dict[str, Any]:
         if isinstance(value, Mapping) and _tensors_in(value) > count:
             what = f"holds {count} tensors under parameter names, and {_tensors_in(value)} more in the table {name!r}"
             raise FplError(what, where=str(path), hint=_save_again(path, f"{opened}[{name!r}]"))
-    return {str(name).removeprefix(_PARALLEL_PREFIX): value for name, value in content.items()}
+    return renamed(content, lambda name: name.removeprefix(_PARALLEL_PREFIX), path)
+
+
+def renamed(state: Mapping[Any, Any], rename: Callable[[str], str], path: Path) -> dict[str, Any]:
+    """What a file has, under other names.
+
+    Raises:
+        FplError: Two of its names become the same: which of the two is meant, nobody knows.
+    """
+    found: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, value in state.items():
+        new = rename(str(name))
+        if new in found:
+            what = f"holds {names[new]} and {name}, which are both {new}"
+            raise FplError(what, where=str(path), hint="save it again without one of the two")
+        found[new], names[new] = value, str(name)
+    return found
 
 
 def _no_tensors(path: Path, content: Any) -> FplError:
@@ -97,19 +114,23 @@ def _save_again(path: Path, part: str) -> str:
     )
 
 
-def backbone_names(state: Mapping[str, Any], backbone: str) -> dict[str, Any]:
+def backbone_names(state: Mapping[str, Any], backbone: str, path: Path) -> dict[str, Any]:
     """Rename tensors to the backbone's own state-dict names and drop the classifier of the ImageNet model.
 
     Args:
         state: What the file has, under its names.
         backbone: Value of `model.backbone`.
+        path: The file, for messages.
+
+    Raises:
+        FplError: Two of its names are of one tensor.
     """
     if backbone == "efficientnet_lite0":
         kept = {name: value for name, value in state.items() if not name.startswith(_CLASSIFIER_LITE)}
-        return {f"trunk.{timm_name(name.removeprefix('trunk.'))}": value for name, value in kept.items()}
+        return renamed(kept, lambda name: f"trunk.{timm_name(name.removeprefix('trunk.'))}", path)
     kept = {name: value for name, value in state.items() if not name.startswith(_CLASSIFIER)}
     if backbone.startswith("resnet") and "conv3.weight" in kept:
-        return {_stem_name(name): value for name, value in kept.items()}
+        return renamed(kept, _stem_name, path)
     return kept
 
 

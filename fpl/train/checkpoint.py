@@ -184,7 +184,11 @@ def _load(path: Path, device: torch.device | str) -> dict[str, Any]:
     except FplError:
         raise
     except FileNotFoundError:
-        raise FplError("no such checkpoint", where=str(path)) from None
+        hint = (
+            "another of the run may be there (--choice last); to have it again, remove the run's file in runs/: the "
+            "same command trains it again"
+        )
+        raise FplError("no such checkpoint", where=str(path), hint=hint) from None
     except Exception as error:  # a damaged file can raise anything: zip, zlib, pickle, unicode and runtime errors
         if (lack := _lack(error, path)) is not None:
             raise lack from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,13 +16,14 @@ from fpl.data.lists import duplicates
 from fpl.data.names import bounded, check_utf8, normal
 from fpl.data.read import read_header, read_upright
 from fpl.data.spec import DatasetSpec
-from fpl.errors import FplError
-from fpl.files import check_output, check_regular, remove_left_overs, visible, write_atomic
-from fpl.text import enumerate_briefly, one_line
+from fpl.errors import FplError, file_error
+from fpl.files import check_output, check_regular, is_hidden, remove_left_overs, write_atomic
+from fpl.text import enumerate_briefly, one_line, plural
 from fpl.train.progress import Progress
 from fpl.train.trained import Trained, reduced
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+# The last two are refused by name, where silence would pass for done.
+SUFFIXES = (".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".webp", ".tif", ".tiff")
 # Share of the class colour in an overlay.
 OPACITY = 0.5
 # Overlays of images smaller than this are enlarged by a whole factor: they are made to be looked at.
@@ -44,7 +46,7 @@ def predict_folder(trained: Trained, images: Path, to: Path) -> int:
 
     Args:
         trained: The network.
-        images: Folder whose images, also those in folders below it, are predicted; or one image.
+        images: Folder whose images, also those in folders below it, linked ones too, are predicted; or one image.
         to: Folder for the results; made if missing.
 
     Returns:
@@ -74,6 +76,10 @@ def predict_folder(trained: Trained, images: Path, to: Path) -> int:
         _save(label, palette_image(classes, trained.spec))
         _save(covered, overlay(image, classes, trained.spec))
         progress.show(done)
+    others = [path for path in _files_below(images) if path.suffix.lower() not in SUFFIXES] if images.is_dir() else []
+    if others:
+        told = enumerate_briefly([one_line(str(path.relative_to(images))) for path in others], 3)
+        progress.note(f"left out: {plural(len(others), 'file')} whose ending is no image's: {told}")
     progress.note(f"{turned} images were turned upright, as their EXIF orientation says" if turned else "")
     _save(to / LEGEND, legend(trained.spec))
     return len(names)
@@ -156,7 +162,7 @@ def _images_in(images: Path) -> dict[Path, Path]:
         near = difflib.get_close_matches(images.name, there, n=1)
         hint = f"did you mean {images.parent / near[0]}?" if near else f"{images.parent} holds {len(there)} entries"
         raise FplError("no such folder or image", where=str(images), hint=hint)
-    files = [path for path in visible(images, "**/*") if path.suffix.lower() in SUFFIXES]
+    files = [path for path in _files_below(images) if path.suffix.lower() in SUFFIXES]
     if not files:
         raise FplError("no image in this folder", where=str(images), hint=f"looked for {', '.join(SUFFIXES)}")
     below = [path.relative_to(images) for path in files]
@@ -166,6 +172,22 @@ def _images_in(images: Path) -> dict[Path, Path]:
         what = f"two images are called {enumerate_briefly(twice)}"
         raise FplError(what, where=str(images), hint="rename one of them")
     return {name.with_suffix(""): path for name, path in zip(below, files, strict=True)}
+
+
+def _refuse(error: OSError) -> None:
+    raise file_error(error) from error
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Files that are not hidden, sorted, in folders that are linked too: data are often put together of links."""
+    found, seen = list[Path](), set[Path]()
+    for place, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
+        # A link may lead to a folder above it, or two to the same.
+        real = Path(place).resolve()
+        folders[:] = [] if real in seen else sorted(name for name in folders if not is_hidden(name))
+        found += [] if real in seen else [Path(place, name) for name in files if not is_hidden(name)]
+        seen.add(real)
+    return sorted(found)
 
 
 def _classes(trained: Trained, image: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -104,6 +104,7 @@ def load_trained(path: Path, device: torch.device, threads: int | None = 1) -> T
         raise FplError(what, where=str(path), hint="give best.pt or last.pt of a run")
     config = config_of(state, path)
     check_place(state, path)
+    spec = _spec_of(config, path)
     step, total = state["step"], config.train.steps
     if type(step) is not int or not 0 <= step <= total:
         what = f"its step is {step if type(step) is int else type(step).__name__}, no number from 0 to {total}"
@@ -122,7 +123,19 @@ def load_trained(path: Path, device: torch.device, threads: int | None = 1) -> T
     # Nothing is missing but the memory of banks, which prediction does without.
     method.load_state_dict(state["method"], strict=False)
     method.to(device).eval()
-    return Trained(path, config, get_spec(config.data.dataset), method, step, device)
+    return Trained(path, config, spec, method, step, device)
+
+
+def _spec_of(config: RunConfig, path: Path) -> DatasetSpec:
+    """The data set of weights, whose classes are those that they predict."""
+    try:
+        spec = get_spec(config.data.dataset)
+    except FplError as error:
+        raise FplError(f"its configuration cannot be used: {error.what}", where=str(path), hint=error.hint) from error
+    if spec.num_classes != config.data.num_classes:
+        classes = f"data.num_classes = {config.data.num_classes}, but {spec.name} has {spec.num_classes} classes"
+        raise FplError(f"its configuration contradicts itself: {classes}", where=str(path), hint=ANOTHER)
+    return spec
 
 
 def is_weights_file(run: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fpl.config import layers
 from fpl.config.checks import warnings_of, worker_problem
 from fpl.config.compose import load_config, validate, without_effect
 from fpl.config.identity import canonical, digest, run_id
@@ -91,6 +92,11 @@ def test_unknown_key_names_the_nearest_with_file_and_line(base: Path) -> None:
         ("loss.weight=concav", "did you mean 'concave'?"),
         ("method.cutmx=true", "did you mean method.cutmix?"),
         ("train.steps=0", "train.steps = 0 is not allowed"),
+        # Pydantic takes it for 1.
+        ("train.steps=true", "train.steps = 'true' is not allowed"),
+        ("optim.lr=true", "optim.lr = 'true' is not allowed"),
+        ("seed=false", "seed = 'false' is not allowed"),
+        ("data.crop=[true,64]", "data.crop.0 = 'true' is not allowed"),
         ("data.split.fraction=half", "data.split.fraction = 'half' is not allowed"),
         ("data.split.fraction=1/1\uff16", "data.split.fraction = '1/1\uff16' is not allowed"),
         ("seed=1\nloss.threshold=0.1", "holds more than one override"),
@@ -157,6 +163,47 @@ def test_missing_key_file_and_circle(base: Path) -> None:
     one.write_text('inherit = "two.toml"')
     two.write_text('inherit = "one.toml"')
     assert "in a circle" in message(one)
+    for number in range(1200):
+        (base.parent / f"c{number}.toml").write_text(f'inherit = "c{number + 1}.toml"')
+    assert "inherits over more than 20 files" in message(base.parent / "c0.toml")
+
+
+def test_a_value_where_a_table_is_meant_takes_nothing_away(base: Path) -> None:
+    """Neither what it inherits, nor what is put over it: the next layer would bring back a table of its own keys."""
+    (base.parent / "scale").mkdir()
+    (base.parent / "scale" / "small.toml").write_text("[loss]\nstride = 4\n[train]\nsteps = 9\n")
+    path = base.parent / "mine.toml"
+    for key, scale in (("loss", "small"), ("train", "small"), ("train", None), ("optim", None)):
+        path.write_text(f"inherit = '{base.name}'\n{key} = 'fpl'\n")
+        text = message(path, scale=scale)
+        assert f"{path}:2: {key} = 'fpl' is no table" in text and f"{key}.KEY = VALUE" in text
+    # Of the recipe, where the scale alone has the table.
+    path.write_text("eval = 5\n")
+    (base.parent / "scale" / "small.toml").write_text("[eval]\nabsent = 'zero'\n")
+    assert f"{path}:1: eval = 5 is no table" in message(path, scale="small")
+    for overrides in (["train=5", "train.steps=9"], ["optim=false", "optim.lr=0.1"], ["data.split=5"]):
+        text = message(base, *overrides)
+        key = overrides[0].partition("=")[0]
+        assert text.startswith(f"override {key}: {key} = ") and "is no table" in text
+    assert "loss.kind = 'ce' is no table" in message(base, "loss.kind='ce'", "loss.kind.x=1")
+
+
+def test_what_several_files_inherit_is_read_once(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two parents a level were twice the work a level: with 20 levels a million files."""
+    read: list[Path] = []
+    real = layers._read_toml
+    monkeypatch.setattr(layers, "_read_toml", lambda path, where="": (read.append(path), real(path, where))[1])
+    for number in range(18):
+        below = f"d{number + 1}.toml" if number < 17 else base.name
+        (base.parent / f"d{number}.toml").write_text(f"inherit = ['{below}', '{below}']\nseed = {number}")
+    assert load_config(base.parent / "d0.toml").seed == 0 and len(read) == 19
+
+
+def test_a_table_of_a_scale_in_a_recipe_is_told_as_the_recipes(base: Path) -> None:
+    (base.parent / "scale").mkdir()
+    (base.parent / "scale" / "small.toml").write_text("[scale]\ntitle = 'small'\n[train]\nsteps = 9\n")
+    path = child(base, "[scale]\ntitle = 'mine'\n")
+    assert f"{path}:" in message(path, scale="small")
 
 
 def test_unknown_scale_lists_those_there(base: Path) -> None:

@@ -20,6 +20,7 @@ from fpl.data.splits import (
     survey,
     write_split,
 )
+from fpl.data.splits.faults import count_faults
 from fpl.errors import FplError
 from fpl.text import table
 from tests.data.conftest import make_split_of, write_camvid
@@ -97,6 +98,48 @@ def test_published_leak_is_repaired_and_recorded_any_other_only_on_request(tmp_p
 def voc(tmp_path: Path) -> tuple[DatasetSpec, Path]:
     ids = [f"2007_{n:06d}" for n in range(30)]
     return get_spec("voc"), voc_tree(tmp_path / "VOC2012", ids[:20], ids[:14], ids[20:])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("2007_000032 -1", "'-1' is no label of 2007_000032"),  # VOC's lists of a class: the image does not show it
+        ("2007_000032 1", "'1' is no label of 2007_000032"),
+        ("JPEGImages/2007_000032.jpg SegmentationClass/2011_003256.png", "is no label of 2007_000032"),
+        ("2007_000032.jpg\t2007_0000321.png", "is no label of 2007_000032"),
+    ],
+)
+def test_a_column_that_is_no_label_of_its_image_is_refused(tmp_path: Path, line: str, words: str) -> None:
+    labeled, unlabeled = write(tmp_path / "l.txt", f"2007_000033\n{line}"), write(tmp_path / "u.txt", "2011_003256")
+    with pytest.raises(FplError, match=words) as caught:
+        import_split(get_spec("voc"), labeled, unlabeled, "imported", "2")
+    assert str(labeled) in caught.value.where and "ImageSets/Segmentation" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("labeled", "total", "fraction", "fits"),
+    [
+        (40, 320, "1/8", True),
+        (41, 320, "1/8", True),
+        (60, 320, "1/8", False),
+        (20, 320, "1/8", False),
+        (100, 2975, "1/30", True),
+        (99, 2975, "1/30", True),
+        (1323, 10582, "1/8", True),
+        (92, 1464, "1/16", True),
+        (183, 1464, "1/16", False),
+        (1, 3, "1/4", True),
+        (60, 320, "60", True),
+    ],
+)
+def test_lists_from_elsewhere_are_the_share_that_they_are_called_by(
+    labeled: int, total: int, fraction: str, fits: bool
+) -> None:
+    ids = tuple(f"aachen_{number:06d}_000019" for number in range(total))
+    split = Split("cityscapes", "imported", fraction, ids[:labeled], ids[labeled:])
+    said = [fault for fault in count_faults(split, get_spec("cityscapes"), "x", {}, None) if "are not 1/" in fault.what]
+    assert bool(said) is not fits
+    assert fits or f"--fraction {labeled}" in said[0].hint
 
 
 def test_unlabeled_images_follow_from_the_pool(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
+import struct
 import unicodedata
+import zlib
 from math import comb
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from fpl.data.check import check_dataset
 from fpl.data.images import Images
 from fpl.data.names import LONGEST, bounded, check_utf8
 from fpl.data.preflight import check_data
-from fpl.data.read import read_image, read_upright
+from fpl.data.read import read_header, read_image, read_stored, read_upright
 from fpl.data.spec import get_spec
 from fpl.data.splits import import_split, split_folder, write_split
 from fpl.data.splits.coverage import coverage, missed, within
@@ -273,6 +276,46 @@ def test_orientation_is_applied_by_predict_alone(tmp_path: Path, orientation: in
     assert np.array_equal(read_image(tmp_path / "x.png"), stored)
     found, was_turned = read_upright(tmp_path / "x.png")
     assert np.array_equal(found, upright) and was_turned == (orientation > 1)
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def turned_elsewhere(path: Path, size: tuple[int, int], place: str) -> None:
+    """A PNG that says orientation 6 behind its pixels, as ImageMagick's text, or as XMP."""
+    exif = Image.Exif()
+    exif[274] = 6
+    raw = exif.tobytes()
+    hexed = "\nexif\n" + f"{len(raw):8d}\n" + raw.hex() + "\n"
+    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    content = stream.getvalue()
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+    extra, mark = {
+        "behind the pixels": (chunk(b"eXIf", raw.removeprefix(b"Exif\0\0")), b"IEND"),
+        "as text": (chunk(b"tEXt", b"Raw profile type exif\0" + hexed.encode()), b"IDAT"),
+        "as XMP": (chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp), b"IDAT"),
+    }[place]
+    head = content.index(mark) - 4
+    path.write_bytes(content[:head] + extra + content[head:])
+
+
+@pytest.mark.parametrize("place", ["behind the pixels", "as text", "as XMP"])
+def test_orientation_of_a_png_is_found_wherever_it_is(tmp_path: Path, place: str) -> None:
+    from PIL import ImageOps
+
+    turned_elsewhere(tmp_path / "x.png", (3, 5), place)
+    with Image.open(tmp_path / "x.png") as image:
+        stored, upright = np.asarray(image), np.asarray(ImageOps.exif_transpose(image))
+    assert upright.shape == (5, 3, 3)
+    found, was_turned = read_upright(tmp_path / "x.png")
+    assert np.array_equal(found, upright) and was_turned
+    found, orientation = read_stored(tmp_path / "x.png")
+    assert np.array_equal(found, stored) and orientation == 6
+    # Where nothing is decoded, what lies behind the pixels is not known.
+    assert read_header(tmp_path / "x.png").orientation == (1 if place == "behind the pixels" else 6)
 
 
 def test_orientation_is_told_by_check_and_training_and_explains_a_size(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from pathlib import Path
@@ -15,7 +16,7 @@ from fpl.data.spec import find_root, get_spec
 from fpl.data.splits import make_split
 from fpl.data.synthetic import draw_city
 from fpl.data.validation import ValidationSet
-from fpl.errors import FplError
+from fpl.errors import FplError, ShortageError
 from tests.data.conftest import make_config, save
 
 SPEC = get_spec("synthetic_city")
@@ -113,6 +114,15 @@ def test_other_folders_are_refused_and_interrupted_drawings_leave_nothing(tmp_pa
     with pytest.raises(KeyboardInterrupt):
         draw_city(tmp_path / "out" / "city", train=2, validation=1, progress=stop)
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_disk_that_is_full_is_named_by_what_is_drawn_there(tmp_path: Path) -> None:
+    def fill(done: int, total: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")  # as a write does, which names no file
+
+    with pytest.raises(ShortageError, match="no space is left") as caught:
+        draw_city(tmp_path / "city", train=2, validation=1, progress=fill)
+    assert caught.value.where == str(tmp_path / "city") and list(tmp_path.iterdir()) == []
 
 
 def test_counts_come_from_the_drawing(tmp_path: Path, city: Path) -> None:

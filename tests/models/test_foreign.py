@@ -22,7 +22,7 @@ from fpl.config.weights import tiny_file_name
 from fpl.errors import FplError, ShortageError
 from fpl.models import build_network, load_pretrained, pretrained
 from fpl.models.foreign import seems
-from fpl.models.weights_file import read_state_dict
+from fpl.models.weights_file import backbone_names, read_state_dict
 from fpl.train.checkpoint import load, save
 from fpl.train.parts import part_problem, tensors_problem
 from fpl.train.pretrain import pretrain_tiny
@@ -138,6 +138,19 @@ def test_one_format_under_the_name_of_the_other(tmp_path: Path) -> None:
             read_state_dict(tmp_path / "a.safetensors")
     (tmp_path / "b.safetensors").write_bytes(safetensors_file())
     assert read_state_dict(tmp_path / "b.safetensors")["a"].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_two_tensors_that_are_called_the_same(tmp_path: Path, turned: bool) -> None:
+    """Checkpoints that hold a bare copy and a wrapped one: which of the two is meant, nobody knows."""
+    state = {"a": torch.zeros(1), "module.a": torch.ones(1), "b": torch.ones(2)}
+    torch.save(dict(reversed(state.items())) if turned else state, tmp_path / "a.pth")
+    with pytest.raises(FplError, match=r"holds (a and module\.a|module\.a and a), which are both a") as caught:
+        read_state_dict(tmp_path / "a.pth")
+    assert caught.value.where == str(tmp_path / "a.pth")
+    both = {"trunk.conv_stem.weight": 1, "conv_stem.weight": 2}
+    with pytest.raises(FplError, match="which are both trunk"):
+        backbone_names(both, "efficientnet_lite0", tmp_path / "a.pth")
 
 
 def test_what_may_be_weights_seems_nothing_else(tmp_path: Path) -> None:

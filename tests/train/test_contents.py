@@ -67,6 +67,27 @@ def test_an_image_may_look_the_same_everywhere(copied: CheckpointFolder, monkeyp
     assert not trained.classes(torch.zeros(3, 40, 48, dtype=torch.uint8), (40, 48)).any()
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('"num_classes":19', '"num_classes":21', "data.num_classes = 21, but synthetic_city has 19 classes"),
+        ('"dataset":"synthetic_city"', '"dataset":"../x"', "its configuration cannot be used: unknown data set"),
+    ],
+)
+def test_a_configuration_that_contradicts_itself_predicts_nothing(
+    copied: CheckpointFolder, before: str, after: str, words: str
+) -> None:
+    def change(state: State) -> None:
+        assert before in state["config"]
+        state["config"] = state["config"].replace(before, after)
+
+    path = copied.best(3)
+    rewritten(path, change, listed=True)
+    with pytest.raises(FplError, match=words) as caught:
+        load_trained(path, torch.device("cpu"))
+    assert caught.value.where == str(path)
+
+
 def cast(kind: torch.dtype) -> Change:
     return lambda state: state.update(method={name: value.to(kind) for name, value in state["method"].items()})
 

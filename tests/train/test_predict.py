@@ -26,6 +26,24 @@ def test_a_narrow_image_is_not_enlarged_without_end(size: tuple[int, int], expec
     assert (made.height, made.width) == expected
 
 
+def test_images_of_linked_folders_and_all_endings_are_found(tmp_path: Path) -> None:
+    images, elsewhere = tmp_path / "images", tmp_path / "elsewhere"
+    for folder in (images / "below" / ".hidden", elsewhere / "deep"):
+        folder.mkdir(parents=True)
+    for path in (
+        *(images / "a.png", images / "b.JFIF", images / "below" / "c.jpe", images / "below" / ".hidden" / "d.png"),
+        *(images / "notes.txt", elsewhere / "deep" / "e.jpg"),
+    ):
+        Image.new("RGB", (4, 4)).save(path, "JPEG")
+    (images / "linked").symlink_to(elsewhere)
+    (elsewhere / "round").symlink_to(images)
+    # What a circle leads to is there already.
+    assert {str(name) for name in predict._images_in(images)} == {"a", "b", "below/c", "linked/deep/e"}
+    Image.new("RGB", (4, 4)).save(images / "f.tif")
+    with pytest.raises(FplError, match=r"1 of 5 images cannot be read(.|\n)*f\.tif"):
+        predict.check_images(predict._images_in(images), images)
+
+
 def test_left_overs_are_swept_and_what_another_writes_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images, to = tmp_path / "images", tmp_path / "to"
     (images / "below").mkdir(parents=True)

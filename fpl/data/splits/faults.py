@@ -19,6 +19,8 @@ from fpl.text import enumerate_briefly, one_line
 
 OnDisk = Callable[[str], bool]
 _NAMED = 10
+# By how much of all images a list from elsewhere may miss the share that it is called by, beside one image.
+ROUNDING = 0.05
 # Id -> file and line where it stands: `labeled.txt, line 3`.
 Lines = Mapping[str, str]
 NOWHERE: Lines = MappingProxyType({})
@@ -206,6 +208,9 @@ def count_faults(
     if by_rule is not None:
         pool = spec.subset_counts.get(family.pool) or (sizes["train"] if sizes else 0)
         wanted.append((by_rule, f"{split.fraction} of {pool} training images"))
+    if family.name == "imported" and "/" in split.fraction and (said := _not_the_fraction(split)):
+        yield FplError(said, where=where, hint=f"import it under the number of its images: --fraction {found[0]}")
+        return
     for expected, source in wanted:
         if found == expected:
             continue
@@ -218,6 +223,17 @@ def count_faults(
             hint=hint,
         )
         return
+
+
+def _not_the_fraction(split: Split) -> str:
+    """Why lists from elsewhere are not the share that they are called by; empty where they are, but for rounding.
+
+    That share heads columns of tables and names runs.
+    """
+    labeled, total, n = len(split.labeled), len(split.labeled) + len(split.unlabeled), int(split.fraction[2:])
+    if abs(labeled * n - total) <= n + total * ROUNDING:
+        return ""
+    return f"{labeled} labeled of {total} ids are not {split.fraction}, which are about {max(1, round(total / n))}"
 
 
 def digest_faults(split: Split, folder: Path, record: Mapping[str, Any]) -> Iterator[FplError]:
