@@ -53,7 +53,7 @@ def fuzzy_positive_terms(student_logits: Tensor, teacher_logits: Tensor, rules: 
     student = to_compute(student_logits)
     loss = regularize(student, teacher.positive)
     if teacher.wider is not None and teacher.part is not None:
-        loss = torch.lerp(loss, regularize(student, teacher.wider), teacher.part)
+        loss = torch.lerp(loss, regularize(student, teacher.wider), teacher.part.to(loss.dtype))
     return FuzzyTerms(poison(loss, teacher.top), teacher.weight, teacher.k)
 
 
@@ -93,7 +93,7 @@ def fuzzy_positive_gradient(student_logits: Tensor, teacher_logits: Tensor, rule
 
     found = gradient(teacher.positive)
     if teacher.wider is not None and teacher.part is not None:
-        return torch.lerp(found, gradient(teacher.wider), teacher.part.unsqueeze(1))
+        return torch.lerp(found, gradient(teacher.wider), teacher.part.unsqueeze(1).to(found.dtype))
     return found
 
 

@@ -69,7 +69,7 @@ def push_by(student: Tensor, decision: Decision) -> Push:
     fewer = _push_by(student, decision.positive)
     if decision.wider is None or decision.part is None:
         return fewer
-    more, part = _push_by(student, decision.wider), decision.part
+    more, part = _push_by(student, decision.wider), decision.part.to(student.dtype)
     slope = torch.lerp(fewer.slope, more.slope, part)
     share = torch.where(slope == 0, part, part * more.slope / slope)
     direction = torch.lerp(fewer.direction, more.direction, share.unsqueeze(1))

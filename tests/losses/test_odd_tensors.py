@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fpl.losses import (
     KINDS,
+    STRATEGIES,
     FuzzyPositiveLoss,
     PixelLoss,
     adaptive_weight,
@@ -260,3 +261,19 @@ def test_numbers_without_end_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=word):
             call()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("precise", ["student", "teacher"])
+def test_one_of_the_two_in_float64(strategy: str, precise: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    student, teacher = torch.randn(2, 2, 6, 3, 4, generator=generator).unbind()
+    mixed = (student.double(), teacher) if precise == "student" else (student, teacher.double())
+    for call in (fuzzy_positive_loss, fuzzy_positive_gradient_of):
+        found, wanted = call(*mixed, strategy=strategy), call(student.double(), teacher.double(), strategy=strategy)
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6)
+    assert diagnose(*mixed, rules=Rules(strategy=strategy)) is not None
+
+
+def fuzzy_positive_gradient_of(student: torch.Tensor, teacher: torch.Tensor, strategy: str) -> torch.Tensor:
+    return fuzzy_positive_gradient(student, teacher, Rules(strategy=strategy))
