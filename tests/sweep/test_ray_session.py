@@ -24,6 +24,7 @@ from tests.sweep.ray_support import LOOPBACK, descendants, kill, listened_on, wa
 
 pytestmark = pytest.mark.ray
 
+MARK = "ray is in "
 DRIVER = """
 import sys, time
 import ray
@@ -34,7 +35,7 @@ from fpl.sweep.session import ray_session
 try:
     with interruptible("go on"), ray_session(None, cpus=1):
         work = ray.remote(lambda: time.sleep(600)).remote()
-        print(ray._private.worker._global_node.get_temp_dir_path(), flush=True)
+        print("ray is in", ray._private.worker._global_node.get_temp_dir_path(), flush=True)
         ray.get(work)
 except FplError as error:
     print(error.message)
@@ -53,9 +54,12 @@ def driver() -> Iterator[Callable[[], tuple[subprocess.Popen[str], Path]]]:
         lines = []
         for line in process.stdout:
             lines.append(line)
-            if line.startswith("/"):
-                homes.append(Path(line.strip()).parent)
-                return process, Path(line.strip())
+            # Marked, for an error of a Ray that does not start begins with a path too, and what follows is removed.
+            if line.startswith(MARK):
+                folder = Path(line.removeprefix(MARK).strip())
+                assert folder.parent.name.startswith("fpl-")
+                homes.append(folder.parent)
+                return process, folder
         raise AssertionError("".join(lines))
 
     yield start
