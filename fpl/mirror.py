@@ -106,7 +106,9 @@ class Mirror:
         info = self._info(path)
         if before is None or not info.is_file:
             return False
-        content = path.read_bytes()
+        content = None
+        with contextlib.suppress(OSError):  # it may not even be readable
+            content = path.read_bytes()
         return self._bring(path, info, before) and path.read_bytes() != content
 
     def pull(

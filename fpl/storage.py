@@ -49,6 +49,11 @@ HINT = (
 _ANSWERED: set[str] = set()
 
 
+def is_ours(text: str) -> bool:
+    """Whether a text is a URL of a kind that stores are known by."""
+    return _URL.fullmatch(text) is not None
+
+
 def url_of(path: Path | str) -> str | None:
     """The URL that a path is meant to be (`s3://bucket/x`, also where it has become `s3:/bucket/x`); None: a folder.
 

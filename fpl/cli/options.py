@@ -15,7 +15,7 @@ from fpl.config.defaults import MOST_RUNS, MOST_STEPS, Rows
 from fpl.config.shipped import experiments_folder
 from fpl.errors import FplError
 from fpl.mirror import SCRATCH_VARIABLE
-from fpl.storage import url_of
+from fpl.storage import is_ours
 
 EXPERIMENTS = experiments_folder()
 
@@ -58,7 +58,8 @@ def refuse_urls(arguments: Sequence[str]) -> None:
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     for before, argument in pairwise(["", *arguments]):
         option, _, value = argument.partition("=") if argument.startswith("--") else (before, "", argument)
-        if url_of(value) and (option not in OF_STORES or command in NO_STORE):
+        # Other URLs have their place elsewhere (`--address ray://HOST:PORT`); that of a store is looked at when opened.
+        if is_ours(value) and (option not in OF_STORES or command in NO_STORE):
             raise FplError(
                 f"{value} is on object storage, which only stores can be",
                 where=option if option.startswith("--") else command,

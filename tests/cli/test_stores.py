@@ -48,6 +48,7 @@ def test_a_url_where_only_a_folder_can_be_is_refused(arguments: list[str]) -> No
         ["reproduce", "table4", "--out", "s3://bucket/x", "--publish=gs://b/y", "--data-root", "data"],
         ["figures", "--results", "s3://bucket/x"],
         ["results", "--query", "seed == 0"],
+        ["reproduce", "table4", "--address", "ray://head:10001", "--out", "s3://bucket/x"],
         [],
     ],
 )
