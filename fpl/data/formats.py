@@ -11,6 +11,7 @@ What counts is what a file is, never its name.
 | RGB, CMYK, YCbCr of 8 bits       | taken                 | refused                                                 |
 | more than 8 bits a channel, real | refused               | refused                                                 |
 | format                           | PNG, JPEG, WebP, BMP  | PNG, BMP: no compression that changes a value           |
+| BMP of more bits than its greys  | refused               | refused: PIL reads other values                         |
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def check_image(image: Image.Image, where: str) -> None:
     Raises:
         FplError: More than 8 bits a channel, numbers that are no colours, or another format.
     """
+    check_bits(image, where)
     depth = raw_mode(image)
     # PIL keeps the high byte of 16-bit colours without a word, but refuses to do so with 16-bit grey.
     if image.mode.startswith(("I", "F")) or (depth.endswith((";16", ";16B", ";16L", ";16N")) and image.format != "BMP"):
@@ -62,6 +64,7 @@ def check_label(image: Image.Image, where: str) -> None:
     Raises:
         FplError: A format that changes values or is not read, or colours instead of indices.
     """
+    check_bits(image, where)
     if image.format in LOSSY:
         kind = "JPEG" if image.format == "MPO" else image.format
         raise FplError(
@@ -80,6 +83,27 @@ def check_label(image: Image.Image, where: str) -> None:
             hint="save labels as single-channel 8-bit PNG (mode L) or as palette PNG whose indices are the classes "
             "(mode P); a colour label must be converted with its palette first",
         )
+
+
+def check_bits(image: Image.Image, where: str) -> None:
+    """Refuse a BMP whose colours are so few greys that PIL takes it for one of fewer bits a pixel.
+
+    Raises:
+        FplError: It is one.
+    """
+    read_as = {"1": 1, "L": 8}.get(raw_mode(image))
+    file = getattr(image, "fp", None)
+    if image.format != "BMP" or read_as is None or file is None:
+        return
+    head = file.tell()
+    file.seek(14)
+    header = file.read(16)
+    file.seek(head)
+    # The oldest header is of 12 bytes.
+    place = 10 if int.from_bytes(header[:4], "little") == 12 else 14
+    if (bits := int.from_bytes(header[place : place + 2], "little")) != read_as:
+        what = f"is a BMP of {bits} bits a pixel with a colour table of few greys, which is read as one of {read_as}"
+        raise FplError(what, where=where, hint="save it as PNG with another program, without changing a value")
 
 
 def raw_mode(image: Image.Image) -> str:

@@ -110,7 +110,7 @@ def read_size(path: Path) -> tuple[int, int]:
 def foreign_colours(path: Path, present: Sequence[int], spec: DatasetSpec) -> list[str]:
     """Of the classes that are present in a label, those that its palette gives other colours than the data set's."""
     with _open(path) as image:
-        palette = _palette(image)
+        palette = _palette(image, str(path))
     return [] if palette is None else other_colours(palette, present, spec, spec.values_of(path))
 
 
@@ -127,7 +127,7 @@ def read_label(path: Path, spec: DatasetSpec) -> Bytes:
 
     def check(image: Image.Image, where: str) -> None:
         check_label(image, where)
-        opened.append((raw_mode(image), _palette(image)))
+        opened.append((raw_mode(image), _palette(image, where)))
 
     values = np.array(_load(path, check))
     ((raw, palette),) = opened
@@ -234,13 +234,16 @@ def _orientation(image: Image.Image) -> int:
     return found if found in _TURNS else 1
 
 
-def _palette(image: Image.Image) -> Bytes | None:
+def _palette(image: Image.Image, where: str) -> Bytes | None:
     if image.mode != "P" or image.palette is None:
         return None
     # BMP keeps its colours as BGRX.
     order, colours = image.palette.getdata()
     if not set("RGB") <= set(order):
         return None
+    if len(colours) % len(order):
+        what = f"its palette is damaged: {len(colours)} bytes are no whole number of colours"
+        raise FplError(what, where=where, hint="copy the file again")
     return np.frombuffer(bytes(colours), dtype=np.uint8).reshape(-1, len(order))[:, [order.index(c) for c in "RGB"]]
 
 

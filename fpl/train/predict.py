@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
+from PIL.PngImagePlugin import PngInfo
 
 from fpl.data.lists import duplicates
 from fpl.data.names import bounded, check_utf8, normal
@@ -33,6 +34,8 @@ MOST_SIDE = 4096
 # Several processes may write to a folder; what none has touched for so long is of one that was killed.
 IDLE_SECONDS = 600
 LEGEND = Path("legend.png")
+# In every file that is written: what has it may be written again.
+MARK = ("Software", "fpl predict")
 # So many images of one fault are named, and so many faults; of the others the number is told.
 NAMED = 100
 
@@ -92,7 +95,7 @@ def outputs_of(name: Path) -> tuple[Path, Path]:
 
 
 def check_outputs(names: Mapping[Path, Path], to: Path) -> None:
-    """Refuse images whose results would overwrite one another, or an image; nothing has been written then.
+    """Refuse images whose results would overwrite one another, or what is none; nothing has been written then.
 
     Args:
         names: Name below the folder -> image.
@@ -112,11 +115,17 @@ def check_outputs(names: Mapping[Path, Path], to: Path) -> None:
         for folder in sorted({str(parent) for output in sources for parent in Path(output).parents} & sources.keys())
     ]
     images = {path.resolve() for path in names.values()}
-    written = (to / output for name in names for output in outputs_of(name))
-    faults += [f"{path} is an image itself" for path in (*written, to / LEGEND) if path.resolve() in images]
+    written = [to / output for name in names for output in outputs_of(name)] + [to / LEGEND]
+    faults += [f"{path} is an image itself" for path in written if path.resolve() in images]
     if faults:
         what = f"results would overwrite one another: {enumerate_briefly(faults, 5)}"
         raise FplError(what, where=str(to), hint="rename these images, or predict them into folders of their own")
+    # Labels are often called as their images are.
+    foreign = [str(path.relative_to(to)) for path in written if path.is_file() and not _is_ours(path)]
+    if foreign:
+        what = f"holds {plural(len(foreign), 'file')} that fpl predict has not written and would overwrite"
+        hint = "name another folder, or move these away (class maps of before have no mark of predict's yet)"
+        raise FplError(f"{what}: {enumerate_briefly(foreign, 5)}", where=str(to), hint=hint)
 
 
 def check_images(names: Mapping[Path, Path], images: Path) -> None:
@@ -224,4 +233,15 @@ def legend(spec: DatasetSpec) -> Image.Image:
 
 
 def _save(path: Path, image: Image.Image) -> None:
-    write_atomic(path, lambda file: image.save(file, format="PNG"))
+    about = PngInfo()
+    about.add_text(*MARK)
+    write_atomic(path, lambda file: image.save(file, format="PNG", pnginfo=about))
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is one that `fpl predict` wrote."""
+    try:
+        with Image.open(path) as image:
+            return image.info.get(MARK[0]) == MARK[1]
+    except (OSError, ValueError, SyntaxError):
+        return False

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
 from fpl.data.read import read_header, read_image, read_label
@@ -157,3 +160,58 @@ def test_r73_too_large_is_called_so(tmp_path: Path) -> None:
         ) as caught:
             read(path)
         assert "cut it into tiles" in caught.value.hint
+
+
+def bmp(indices: NDArray[np.uint8], bits: int, greys: Sequence[int]) -> bytes:
+    """A BMP as its specification has it: indices of some bits from the last row up, and a table of greys."""
+    rows = b""
+    for row in indices[::-1]:
+        packed = np.packbits(np.unpackbits(row[:, None], axis=1)[:, 8 - bits :]).tobytes()
+        rows += packed + bytes(-len(packed) % 4)
+    table = b"".join(bytes([grey, grey, grey, 0]) for grey in greys)
+    start = 54 + len(table)
+    size = (indices.shape[1], indices.shape[0])
+    head = struct.pack("<2sIHHI", b"BM", start + len(rows), 0, 0, start)
+    return head + struct.pack("<IiiHHIIiiII", 40, *size, 1, bits, 0, len(rows), 1, 1, len(greys), 0) + table + rows
+
+
+@pytest.mark.parametrize(
+    ("bits", "greys", "right"),
+    [
+        (1, [0, 255], True),
+        (8, list(range(256)), True),
+        (8, [0, 255], False),
+        (4, [0, 255], False),
+        (4, list(range(16)), False),
+    ],
+)
+def test_a_bmp_is_read_as_it_is_or_refused(tmp_path: Path, bits: int, greys: list[int], right: bool) -> None:
+    """PIL decides by the colours of the table how many bits a pixel has."""
+    indices = np.random.default_rng(0).integers(0, 2, (16, 32), dtype=np.uint8)
+    path = tmp_path / "x.bmp"
+    path.write_bytes(bmp(indices, bits, greys))
+    spec = get_spec("camvid")
+    if right:
+        assert np.array_equal(read_label(path, spec), indices)
+        assert np.array_equal(read_image(path)[..., 0], np.array(greys)[indices])
+        return
+    for read in (read_image, read_header, lambda path: read_label(path, spec)):
+        with pytest.raises(FplError, match=f"BMP of {bits} bits a pixel") as caught:
+            read(path)
+        assert str(path) in caught.value.message
+
+
+def test_a_palette_that_is_no_whole_number_of_colours_is_named(tmp_path: Path) -> None:
+    image = Image.fromarray(np.zeros((4, 4), dtype=np.uint8))
+    image.putpalette([value for colour in get_spec("camvid").palette for value in colour])
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    content, kind = stream.getvalue(), b"PLTE"
+    place = content.index(kind)
+    (length,) = struct.unpack(">I", content[place - 4 : place])
+    colours = content[place + 4 : place + 4 + length] + b"\0"
+    chunk = struct.pack(">I", len(colours)) + kind + colours + struct.pack(">I", zlib.crc32(kind + colours))
+    (tmp_path / "x.png").write_bytes(content[: place - 4] + chunk + content[place + 8 + length :])
+    with pytest.raises(FplError, match="its palette is damaged") as caught:
+        read_label(tmp_path / "x.png", get_spec("camvid"))
+    assert str(tmp_path / "x.png") in caught.value.message

@@ -140,3 +140,25 @@ def test_whatever_a_decoder_raises_is_a_bad_image(
     monkeypatch.setattr(read.Image, "open", fail)
     with pytest.raises(FplError, match=r"a\.png: (the image cannot|no memory)"):
         read.read_header(tmp_path / "a.png")
+
+
+def test_what_predict_has_not_written_is_not_overwritten(tmp_path: Path) -> None:
+    """The label of an image is often called as the image is."""
+    images, to = tmp_path / "images", tmp_path / "labels"
+    for folder in (images, to):
+        folder.mkdir()
+    Image.new("RGB", (4, 4)).save(images / "a.jpg")
+    names = predict._images_in(images)
+    predict.check_outputs(names, to)
+    for path in (to / "a.png", to / "legend.png"):
+        predict._save(path, Image.new("L", (4, 4)))
+    predict.check_outputs(names, to)  # its own are made again
+    for foreign in (to / "a.png", to / "legend.png", to / "a_overlay.png"):
+        Image.new("L", (4, 4)).save(foreign)
+        with pytest.raises(FplError, match=f"has not written and would overwrite: {foreign.name}") as caught:
+            predict.check_outputs(names, to)
+        assert caught.value.where == str(to) and caught.value.hint
+        foreign.unlink()
+    (to / "a.png").write_text("precious")
+    with pytest.raises(FplError, match="1 file that"):
+        predict.check_outputs(names, to)
