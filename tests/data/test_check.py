@@ -256,7 +256,7 @@ def test_any_exception_of_a_decoder_becomes_a_fault(tree: Path, monkeypatch: pyt
     def burst(path: Path) -> None:
         raise ZeroDivisionError("in a decoder")
 
-    monkeypatch.setattr("fpl.data.check_files.read_image", burst)
+    monkeypatch.setattr("fpl.data.check_files.read_stored", burst)
     pair = Pair("train", "t000", tree / "train" / "t000.png", tree / "trainannot" / "t000.png")
     decoded = decode_pair(pair, CAMVID, tree)
     assert decoded.pixels is not None
