@@ -56,12 +56,6 @@ def zero(ending: str, dimensions: int) -> Callable[[State], tuple[str, str]]:
     return change
 
 
-def constant(state: State) -> tuple[str, str]:
-    name = first(state, "weight", 4)
-    state[name].fill_(0.5)
-    return name, "is 0.5 everywhere"
-
-
 def retyped(state: State) -> tuple[str, str]:
     name = first(state, "weight", 4)
     state[name] = state[name].to(torch.int32)
@@ -86,7 +80,6 @@ FAULTS = {
     "nan variance": set_one("running_var", 1, float("nan")),
     "variance below 0": set_one("running_var", 1, -1e-12),
     "zero convolution": zero("weight", 4),
-    "constant convolution": constant,
     "zero scale": zero("weight", 1),
     "zero variance": zero("running_var", 1),
     "integers": retyped,
