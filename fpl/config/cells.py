@@ -212,8 +212,8 @@ class Resolver:
             layers.append((f"`threshold` of row {row.key}", {"loss": {"threshold": value}}))
         for origin, settings in layers:
             # A copy: later layers change the tree in place, and the table must stay as it was read.
-            merge(tree, copy.deepcopy(settings), dict.fromkeys(flatten(settings), origin))
             origins |= dict.fromkeys(flatten(settings), origin)
+            merge(tree, copy.deepcopy(settings), origins)
         if self.scale is not None:
             apply_scale(tree, self.scale, origins)
         for override in overrides:

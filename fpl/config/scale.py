@@ -110,16 +110,16 @@ def scale_path(config_path: Path, scale: str) -> Path:
 def apply_scale(tree: Tree, scale: ScaleFile, origins: dict[str, str] | None = None) -> None:
     """Put a scale over a recipe's tree, in place. Its conditions look at the recipe before the scale."""
     before = flatten(tree)
-    merge(tree, scale.layer, origins)
     if origins is not None:
         # How the scale is shown and launched is no part of the tree: a key of that name there is the recipe's.
         origins |= {key: scale.origins[key] for key in flatten(scale.layer) if key in scale.origins}
+    merge(tree, scale.layer, origins)
     for conditions, layer in scale.where:
         if all(before.get(key) in values for key, values in conditions.items()):
-            merge(tree, layer, origins)
             if origins is not None:
                 case = " and ".join(f"{key} = {' or '.join(map(str, values))}" for key, values in conditions.items())
                 origins |= dict.fromkeys(flatten(layer), f"{scale.path}, where {case}")
+            merge(tree, layer, origins)
 
 
 def _check_shown(shown: Tree, path: Path) -> None:

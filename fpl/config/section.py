@@ -37,9 +37,13 @@ class _Table(BaseModel):
         flags = {
             name: _as_texts(value)
             for name, value in (data.items() if isinstance(data, dict) else ())
-            if isinstance(value, bool | list | tuple) and name in cls.model_fields and not _takes_flags(cls, name)
+            if _has_flag(value) and name in cls.model_fields and not _takes_flags(cls, name)
         }
         return {**data, **flags} if flags else data
+
+
+def _has_flag(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_has_flag, value)))
 
 
 def _as_texts(value: Any) -> Any:

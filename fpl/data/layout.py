@@ -135,13 +135,13 @@ class Layout:
             FplError: The line is a file name with a blank in it, or has a column that is no label of its image.
         """
         columns = line.split("\t") if "\t" in line else line.split()
-        name = columns[0].strip().replace("\\", "/").rsplit("/", 1)[-1]
+        name = _file_name(columns[0])
         if _suffix(columns[-1]) and not _suffix(name):
             raise FplError(f"a name with a blank in it: {shortened(repr(line), 80)}", hint=BLANKS)
         found = normal(name.removesuffix(_suffix(name)).removesuffix(self.decoration))
         for column in filter(None, map(str.strip, columns[1:])):
             # Behind the id may stand what tells labels from images.
-            label = normal(column.replace("\\", "/").rsplit("/", 1)[-1])
+            label = normal(_file_name(column))
             if not label.startswith(found) or label[len(found) : len(found) + 1].isalnum():
                 raise FplError(f"{shortened(repr(column), 80)} is no label of {found}", hint=COLUMNS)
         return found
@@ -281,6 +281,10 @@ def _capital(ending: str) -> str:
     """`_gtFine.png` -> `_gtFine.PNG`."""
     stem, dot, suffix = ending.rpartition(".")
     return f"{stem}{dot}{suffix.upper()}"
+
+
+def _file_name(column: str) -> str:
+    return column.strip().replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def _suffix(name: str) -> str:

@@ -131,7 +131,7 @@ def _problems(expected: NodeView, found: NodeView, places: Places, *, same_names
         )
     elif found.refused:
         what = "the scratch folder" if places.url else "the folder of results"
-        problems.append(f"cannot write to {what} {name_of(places.out)}: {found.refused}")
+        problems.append(f"cannot write to {what} {places.out}: {found.refused}")
     for what, folder, ours, theirs in (
         ("data", places.data_root, expected.data, found.data),
         ("splits", places.splits_root, expected.splits, found.splits),

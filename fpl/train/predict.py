@@ -61,7 +61,7 @@ def predict_folder(trained: Trained, images: Path, to: Path) -> int:
     """
     if to.resolve().is_relative_to(images.resolve()):
         raise FplError("the results would lie among the images", where=str(to), hint="give another folder")
-    names = _images_in(images)
+    names, others = _images_in(images)
     check_outputs(names, to)
     check_images(names, images)
     check_output(to / LEGEND)
@@ -79,7 +79,6 @@ def predict_folder(trained: Trained, images: Path, to: Path) -> int:
         _save(label, palette_image(classes, trained.spec))
         _save(covered, overlay(image, classes, trained.spec))
         progress.show(done)
-    others = [path for path in _files_below(images) if path.suffix.lower() not in SUFFIXES] if images.is_dir() else []
     if others:
         told = enumerate_briefly([one_line(str(path.relative_to(images))) for path in others], 3)
         progress.note(f"left out: {plural(len(others), 'file')} whose ending is no image's: {told}")
@@ -157,11 +156,11 @@ def check_images(names: Mapping[Path, Path], images: Path) -> None:
         raise FplError(what, where=str(images), hint="; ".join(filter(None, hints)))
 
 
-def _images_in(images: Path) -> dict[Path, Path]:
-    """Image files by their name below the folder, without suffix; hidden files are none."""
+def _images_in(images: Path) -> tuple[dict[Path, Path], list[Path]]:
+    """Image files by their name below the folder, without suffix, and the other files; hidden files are neither."""
     check_utf8([str(images)], images.parent)
     if images.is_file():
-        return {Path(images.stem): images}
+        return {Path(images.stem): images}, []
     check_regular(images)
     if not images.is_dir():
         # A link to nothing is there, and is not what was meant.
@@ -171,7 +170,8 @@ def _images_in(images: Path) -> dict[Path, Path]:
         near = difflib.get_close_matches(images.name, there, n=1)
         hint = f"did you mean {images.parent / near[0]}?" if near else f"{images.parent} holds {len(there)} entries"
         raise FplError("no such folder or image", where=str(images), hint=hint)
-    files = [path for path in _files_below(images) if path.suffix.lower() in SUFFIXES]
+    found = _files_below(images)
+    files = [path for path in found if path.suffix.lower() in SUFFIXES]
     if not files:
         raise FplError("no image in this folder", where=str(images), hint=f"looked for {', '.join(SUFFIXES)}")
     below = [path.relative_to(images) for path in files]
@@ -180,7 +180,8 @@ def _images_in(images: Path) -> dict[Path, Path]:
     if twice:
         what = f"two images are called {enumerate_briefly(twice)}"
         raise FplError(what, where=str(images), hint="rename one of them")
-    return {name.with_suffix(""): path for name, path in zip(below, files, strict=True)}
+    names = {name.with_suffix(""): path for name, path in zip(below, files, strict=True)}
+    return names, [path for path in found if path.suffix.lower() not in SUFFIXES]
 
 
 def _refuse(error: OSError) -> None:

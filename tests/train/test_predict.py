@@ -38,10 +38,11 @@ def test_images_of_linked_folders_and_all_endings_are_found(tmp_path: Path) -> N
     (images / "linked").symlink_to(elsewhere)
     (elsewhere / "round").symlink_to(images)
     # What a circle leads to is there already.
-    assert {str(name) for name in predict._images_in(images)} == {"a", "b", "below/c", "linked/deep/e"}
+    assert {str(name) for name in predict._images_in(images)[0]} == {"a", "b", "below/c", "linked/deep/e"}
+    assert predict._images_in(images)[1] == [images / "notes.txt"]
     Image.new("RGB", (4, 4)).save(images / "f.tif")
     with pytest.raises(FplError, match=r"1 of 5 images cannot be read(.|\n)*f\.tif"):
-        predict.check_images(predict._images_in(images), images)
+        predict.check_images(predict._images_in(images)[0], images)
 
 
 def test_left_overs_are_swept_and_what_another_writes_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +149,7 @@ def test_what_predict_has_not_written_is_not_overwritten(tmp_path: Path) -> None
     for folder in (images, to):
         folder.mkdir()
     Image.new("RGB", (4, 4)).save(images / "a.jpg")
-    names = predict._images_in(images)
+    names, _ = predict._images_in(images)
     predict.check_outputs(names, to)
     for path in (to / "a.png", to / "legend.png"):
         predict._save(path, Image.new("L", (4, 4)))
