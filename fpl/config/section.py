@@ -29,6 +29,13 @@ def is_unset(value: object) -> bool:
     return value is None
 
 
+class _Flag(str):
+    """`true` or `false` where a number is expected, told as it was written."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class _Table(BaseModel):
     @model_validator(mode="before")
     @classmethod
@@ -49,7 +56,7 @@ def _has_flag(value: Any) -> bool:
 def _as_texts(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_as_texts(item) for item in value]
-    return str(value).lower() if isinstance(value, bool) else value
+    return _Flag(str(value).lower()) if isinstance(value, bool) else value
 
 
 @functools.cache
