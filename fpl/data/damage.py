@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,9 +24,9 @@ _JPEG = b"\xff\xd8\xff"
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 # The seven passes of an interlaced PNG: first column, first row, and their steps (PNG specification, section 8.2).
 _PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
-# So many bits at the end of a baseline scan are changed, one at a time, to see whether the picture needs them. Those of
-# a progressive scan move a coefficient by one step, which is not always seen: more are tried.
-_TAIL, _PROGRESSIVE_TAIL = 32, 192
+# So many bytes at the end of a baseline scan are changed, bit by bit and so many times at random, to see whether the
+# picture needs them. Those of a progressive scan move a coefficient by one step, which is not always seen: more bytes.
+_TAIL, _PROGRESSIVE_TAIL, _TRIES = 4, 24, 8
 # So many zero bytes on end are blocks of 63 equal coefficients, where zero bits do not stand for an empty block.
 _ZEROS = bytes(32)
 
@@ -182,17 +182,31 @@ def _scan_damage(data: bytes, scans: list[tuple[int, int]], restarts: list[int],
         return "its compressed data end before the picture does: bytes are missing or were overwritten"
     start, end = max(scans, key=lambda scan: scan[1] - scan[0])
     start = max([start, *(restart + 2 for restart in restarts if restart < end)])
-    if 8 * (end - start) < 4 * tail:
+    if end - start < 4 * tail:
         return None
-    # The last byte may be filling: its bits come last. After 0xFF stands a zero that is no data.
-    for bit in [*range(8, tail), *range(8)]:
-        place = end - 1 - bit // 8
-        changed = data[place] ^ 1 << bit % 8
-        if changed == 0xFF or data[place] == 0xFF or data[place - 1] == 0xFF:
-            continue
-        if not _same(picture, _decode(data[:place] + bytes([changed]) + data[place + 1 :])):
+    # After 0xFF stands a zero that is no data, and anything else would be a marker.
+    place = end - tail
+    place += data[place - 1] == 0xFF
+    for other in _other_bytes(data[place:end], random):
+        if not _same(picture, _decode(data[:place] + other + data[end:])):
             return None
     return "its picture ends before its compressed data do: bytes are missing or were overwritten"
+
+
+def _other_bytes(tail: bytes, random: np.random.Generator) -> Iterator[bytes]:
+    """The end of a scan with one bit changed, and with all of it replaced: either alone may change nothing to be seen.
+
+    Some bits move a coefficient of a smooth picture by less than one level; bytes at random may be blocks that lie
+    beside the picture.
+    """
+    # The last byte may be filling: its bits come last.
+    for bit in [*range(8, 8 * len(tail)), *range(8)]:
+        at, changed = len(tail) - 1 - bit // 8, bytearray(tail)
+        changed[at] ^= 1 << bit % 8
+        if 0xFF not in (changed[at], *tail[max(at - 1, 0) : at + 1]):
+            yield bytes(changed)
+    for _ in range(_TRIES):
+        yield random.integers(1, 255, len(tail), dtype=np.uint8).tobytes()
 
 
 def _decode(data: bytes) -> NDArray[np.uint8] | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fpl.config.identity import canonical, run_id
 from fpl.errors import FplError, ShortageError
 from fpl.text import shortened
 from fpl.train.checkpoint import PartError, load
+from fpl.train.evaluate import scores
 from fpl.train.owner import OWNER, WIDEST, owner_of
 from fpl.train.parts import memory_problem, optimizer_problem, part_problem, ranks_problem, tensors_problem
 from fpl.train.runtime import State, restore_rng, rng_state
@@ -81,6 +85,10 @@ def _best_problem(run: Run, memory: State) -> str:
     """Whether the best weights that a checkpoint names are there, and are this run's."""
     if not memory["best_step"]:
         return ""
+    counted = scores(np.array(memory["best_confusion"]), run.config.eval.absent).miou
+    # Later validations are compared with it; another processor may round the mean otherwise.
+    if not math.isclose(memory["best_miou"], counted, rel_tol=1e-9):
+        return f"best_miou of the part 'memory' is {memory['best_miou']}, and its best_confusion says {counted}"
     best = run.folder.best(memory["best_step"])
     state, words = load(best), f"the best weights that it names, {best.name}, are of"
     if state.get("step") != memory["best_step"]:

@@ -50,6 +50,16 @@ def test_good_jpegs_are_good(options: dict[str, Any]) -> None:
         assert jpeg_damage(data + b"\0" * 100) is None
 
 
+@pytest.mark.parametrize("quality", [30, 75, 100])
+@pytest.mark.parametrize("kind", ["flat", "ramp"])
+def test_good_smooth_progressive_jpegs_are_good(kind: str, quality: int) -> None:
+    """One bit of theirs moves no pixel by a whole level."""
+    row, column = np.mgrid[:256, :256]
+    pixels = (np.full_like(row, 137) if kind == "flat" else (row + column) % 256).astype(np.uint8)
+    for image in (Image.fromarray(pixels), Image.merge("CMYK", [Image.fromarray(pixels)] * 4)):
+        assert jpeg_damage(encoded(image, "JPEG", quality=quality, progressive=True)) is None
+
+
 @pytest.mark.parametrize("options", JPEGS, ids=str)
 def test_a_jpeg_with_zeros_in_its_middle(options: dict[str, Any]) -> None:
     data = encoded(photograph(), "JPEG", **options)

@@ -190,6 +190,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "time": (of("memory", seconds=float("nan")), "seconds of the part 'memory'"),
     "rows": (of("memory", history=[{"loss": 1.0}]), "history of the part 'memory'"),
     "words": (of("memory", history=[{"step": 1, "loss": "x"}]), "history of the part 'memory'"),
+    "a best score of other counts": (of("memory", best_miou=99.0), "best_miou of the part 'memory' is 99.0"),
     "counts": (of("memory", last_confusion=[[1]]), "last_confusion of the part 'memory'"),
     "groups without keys": (bare_groups, "parameter group 0 of optimizers.main"),
     "momentum that is text": (group(momentum="x", lr=float("nan")), "parameter group 0 of optimizers.main"),
