@@ -15,14 +15,19 @@ from fpl.errors import FplError
 # answer for the new one. `tests/train/test_arithmetic.py` fails when that was forgotten.
 ARITHMETIC = 2
 
+_ID_DIGITS = 8
+
 # Filled in from the data at hand: they pin a run to its inputs and are no part of its recipe.
 PINS = ("data.version", "data.contents", "data.split.labeled", "data.split.unlabeled", "model.pretrained_sha256")
 
 
 def canonical(config: RunConfig) -> str:
     """The configuration as JSON with sorted keys: equal text means equal run."""
-    tree = {"arithmetic": ARITHMETIC, **config.model_dump(mode="json")}
-    return json.dumps(tree, sort_keys=True, separators=(",", ":"))
+    return _canonical_text(config.model_dump(mode="json"), ARITHMETIC)
+
+
+def _canonical_text(tree: Mapping[str, Any], arithmetic: int) -> str:
+    return json.dumps({"arithmetic": arithmetic, **tree}, sort_keys=True, separators=(",", ":"))
 
 
 def digest(config: RunConfig) -> str:
@@ -33,6 +38,12 @@ def digest(config: RunConfig) -> str:
 def digest_of(text: str) -> str:
     """First 16 hex digits of the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def is_of(run: str, tree: Mapping[str, Any]) -> bool:
+    """Whether a run's id is that of a configuration as a file of the run has it, of this version or an earlier one."""
+    versions = range(1, ARITHMETIC + 1)
+    return run.rpartition("-")[2] in {digest_of(_canonical_text(tree, each))[:_ID_DIGITS] for each in versions}
 
 
 def recipe_digest(tree: Mapping[str, Any]) -> str:
@@ -98,4 +109,4 @@ def run_id(config: RunConfig) -> str:
         f"s{config.seed}",
     ]
     # A folder and files are named after it: numbers are cut, for the digest tells them apart.
-    return "-".join([*words, digest(config)[:8]])
+    return "-".join([*words, digest(config)[:_ID_DIGITS]])

@@ -39,7 +39,11 @@ def damage(path: Path) -> str | None:
     """
     data = path.read_bytes()
     kinds: dict[bytes, Callable[[bytes], str | None]] = {_PNG: png_damage, _JPEG: jpeg_damage}
-    return next((find(data) for start, find in kinds.items() if data.startswith(start)), None)
+    try:
+        return next((find(data) for start, find in kinds.items() if data.startswith(start)), None)
+    except (struct.error, LookupError, ValueError) as error:
+        # Headers that lack what they must hold, or say what no picture has.
+        return f"its header is broken ({error})"
 
 
 def png_damage(data: bytes) -> str | None:

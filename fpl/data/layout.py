@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fpl.config.classes import CAMVID_VALUES, CITYSCAPES_LABEL_IDS, CITYSCAPES_TRAIN_IDS, VOC_VALUES
 from fpl.data.lists import read_ids, repeated_ids
 from fpl.data.names import check_utf8, forms, normal
 from fpl.errors import FplError
@@ -134,7 +133,7 @@ class Layout:
         Raises:
             FplError: The line is a file name with a blank in it, or has a column that is no label of its image.
         """
-        columns = line.split("\t") if "\t" in line else line.split()
+        columns = _columns(line)
         name = _file_name(columns[0])
         if _suffix(columns[-1]) and not _suffix(name):
             raise FplError(f"a name with a blank in it: {shortened(repr(line), 80)}", hint=BLANKS)
@@ -144,6 +143,23 @@ class Layout:
             label = normal(_file_name(column))
             if not label.startswith(found) or label[len(found) : len(found) + 1].isalnum():
                 raise FplError(f"{shortened(repr(column), 80)} is no label of {found}", hint=COLUMNS)
+        return found
+
+    def listed_id(self, line: str, part: str) -> str:
+        """`canonical_id` of a line of the list of a part.
+
+        Raises:
+            FplError: As there, or the folders in front are those of another part, or of another city than the id's.
+        """
+        found = self.canonical_id(line)
+        for column in map(str.strip, _columns(line)):
+            named, city = self._told(column.replace("\\", "/").split("/")[:-1])
+            if named not in ("", part):
+                what = f"a file of {named} in a list of {part}: {shortened(repr(column), 80)}"
+                raise FplError(what, hint=f"{part} lists name files of {part}, or ids without folders")
+            if city and city != found.rsplit("_", 2)[0]:
+                what = f"{found} lies in no folder {city}: {shortened(repr(column), 80)}"
+                raise FplError(what, hint="an image lies in the folder of its city")
         return found
 
     def list_ids(self, root: Path, part: str) -> list[str]:
@@ -158,7 +174,7 @@ class Layout:
         where = listed or self.image_folder(root, part)
         if listed is None and not where.is_dir():
             raise FplError(f"no folder of {part} images", where=str(where), hint=f"expected {self.description}")
-        return self._checked(self._scan(where) if listed is None else self._read(listed), where, part)
+        return self._checked(self._scan(where) if listed is None else self._read(listed, part), where, part)
 
     def subset_ids(self, root: Path, name: str) -> list[str]:
         """Ids of a named subset of the training images, in the order of its list file.
@@ -170,7 +186,7 @@ class Layout:
             hint = f"there are: {', '.join(self.subsets)}" if self.subsets else "this data set has no subsets"
             raise FplError(f"no subset '{name}'", where=str(root), hint=hint)
         where = root / self.subsets[name]
-        return self._checked(self._read(where), where, name)
+        return self._checked(self._read(where, "train"), where, name)
 
     def _checked(self, ids: list[str], where: Path, part: str) -> list[str]:
         if not ids:
@@ -183,8 +199,19 @@ class Layout:
         paths = (root / name.format(part=part) for name in self.list_files)
         return next((path for path in paths if path.is_file()), None)
 
-    def _read(self, path: Path) -> list[str]:
-        return read_ids(path, self.canonical_id)
+    def _read(self, path: Path, part: str) -> list[str]:
+        return read_ids(path, lambda line: self.listed_id(line, part))
+
+    def _told(self, folders: Sequence[str]) -> tuple[str, str]:
+        """Part and city that the folders in front of a file's name tell; empty where they tell none."""
+        named = [folder for folder in (self.images, *(kind.folder for kind in self.labels)) if "{part}" in folder]
+        for part in (*PARTS, "test") if folders else ():
+            of_part = [folder.format(part=part).rpartition("/")[2] for folder in named]
+            if folders[-1] in of_part:
+                return part, ""
+            if self.city_ids and folders[-2:-1] and folders[-2] in of_part:
+                return part, folders[-1]
+        return "", ""
 
     def _city(self, image_id: str) -> str:
         return image_id.rsplit("_", 2)[0] if self.city_folders else ""
@@ -195,53 +222,6 @@ class Layout:
             folders = sorted(path for path in folder.iterdir() if path.is_dir() and not is_hidden(path.name))
             check_utf8((path.name for path in folders), folder)
         return [image_id for each in folders for image_id in sorted(ids_in(each, self.image_endings))]
-
-
-@dataclass(frozen=True)
-class VocLayout(Layout):
-    """The tree of the PASCAL VOC development kit: all parts share one folder, lists tell them apart.
-
-    Attributes:
-        augmented: Folder whose label files mark training images where no list of them is there.
-    """
-
-    augmented: str = "SegmentationClassAug"
-
-    def has_part(self, root: Path, part: str) -> bool:
-        """Whether the list of a part is there, or for "train" what it is rebuilt from."""
-        return self._list_file(root, part) is not None or (part == "train" and self.is_tree(root))
-
-    def list_ids(self, root: Path, part: str) -> list[str]:
-        """Ids of a part; those of "train" are sorted.
-
-        Without a list, the training ids are all that have an augmented label and all of `train.txt`, without those of
-        `val.txt`: this gives the published list of 10,582. Sorted is the order of that list; copies that the
-        augmentation's other public lists come with hold the same ids in other orders, which would give other splits.
-
-        Raises:
-            FplError: A list is missing or has an id twice, or there are no images.
-        """
-        listed = self._list_file(root, part)
-        if listed is None and part == "train":
-            return self._checked(self._rebuilt(root), root / self.augmented, part)
-        if listed is None:
-            where = root / self.list_files[0].format(part=part)
-            raise FplError(f"the list of {part} images is missing", where=str(where), hint=_VOC_LISTS)
-        ids = self._checked(self._read(listed), listed, part)
-        return sorted(ids) if part == "train" else ids
-
-    def _list_file(self, root: Path, part: str) -> Path | None:
-        if part != "train":
-            return super()._list_file(root, part)
-        paths = (root / f"{_SETS}/{name}.txt" for name in ("train_aug", "trainaug"))
-        return next((path for path in paths if path.is_file()), None)
-
-    def _rebuilt(self, root: Path) -> list[str]:
-        clean, folder = root / self.subsets["clean"], root / self.augmented
-        ids = set(ids_in(folder, (".png",))) if folder.is_dir() else set()
-        if clean.is_file():
-            ids |= set(self._read(clean))
-        return sorted(ids - set(self.list_ids(root, "val")))
 
 
 def first_file(paths: Iterable[str]) -> tuple[str, os.stat_result] | None:
@@ -283,6 +263,10 @@ def _capital(ending: str) -> str:
     return f"{stem}{dot}{suffix.upper()}"
 
 
+def _columns(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else line.split()
+
+
 def _file_name(column: str) -> str:
     return column.strip().replace("\\", "/").rsplit("/", 1)[-1]
 
@@ -290,50 +274,3 @@ def _file_name(column: str) -> str:
 def _suffix(name: str) -> str:
     """The ending of an image's name, whatever its case; empty if it has none."""
     return next((name[-len(suffix) :] for suffix in _SUFFIXES if name.lower().endswith(suffix)), "")
-
-
-SEGNET = Layout("{part}", (LabelFiles("{part}annot", ".png", CAMVID_VALUES),), (".png", ".jpg"))
-"""The SegNet tutorial's copy of CamVid; images may be JPEG."""
-
-_LISTS = ("{part}.txt", "config_new/{part}.txt")
-
-CITYSCAPES = Layout(
-    "leftImg8bit/{part}",
-    (
-        LabelFiles("gtFine/{part}", "_gtFine_labelTrainIds.png", CITYSCAPES_TRAIN_IDS),
-        LabelFiles("gtFine/{part}", "_gtFine_labelIds.png", CITYSCAPES_LABEL_IDS),
-    ),
-    ("_leftImg8bit.png",),
-    city_folders=True,
-    city_ids=True,
-    list_files=_LISTS,
-    decoration="_leftImg8bit",
-)
-"""The official Cityscapes tree, with the trainIds of its scripts or with the labelIds it is delivered with."""
-
-CITYSCAPES_FLAT = Layout(
-    "images/{part}",
-    (LabelFiles("segmentation/{part}", "_gtFine.png", CITYSCAPES_TRAIN_IDS),),
-    (".png",),
-    city_ids=True,
-    list_files=_LISTS,
-    decoration="_leftImg8bit",
-)
-"""The tree that the lists of the released CPS code name; labels are trainIds."""
-
-_SETS = "ImageSets/Segmentation"
-_VOC_LISTS = f"{_SETS}/train.txt and {_SETS}/val.txt are part of the VOC 2012 archive: fpl data prepare voc takes them"
-
-VOC = VocLayout(
-    "JPEGImages",
-    (
-        # Training takes the augmented labels; the benchmark is defined on the original ones, with their borders.
-        LabelFiles("SegmentationClassAug", ".png", VOC_VALUES, ("train",)),
-        # No augmented label stands in for a missing one: it has no border, and the score would be another.
-        LabelFiles("SegmentationClass", ".png", VOC_VALUES),
-    ),
-    (".jpg",),
-    list_files=(f"{_SETS}/{{part}}.txt",),
-    subsets={"clean": f"{_SETS}/train.txt"},
-)
-"""The tree of VOC 2012; augmented labels are those of SBD with the original ones where both exist."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fpl.data.archives import Archive, Member, open_tree
-from fpl.data.layout import PARTS, Layout, VocLayout
+from fpl.data.layout import PARTS, Layout
+from fpl.data.layouts import VocLayout
 from fpl.data.lists import parse_ids
 from fpl.data.spec import SPECS, DatasetSpec
 from fpl.errors import FplError
@@ -219,7 +220,7 @@ def _ids(layout: Layout, root: Path, tree: _Tree, part: str, listed: str | None)
     """Ids of a part: those of its list, or else of its images; of VOC, which has no other, of its list alone."""
     if listed is not None:
         found = tree.files[listed]
-        return parse_ids(found.archive.read(found.member), layout.canonical_id, found.where)
+        return parse_ids(found.archive.read(found.member), lambda line: layout.listed_id(line, part), found.where)
     if isinstance(layout, VocLayout):
         return []
     folder = f"{layout.image_folder(root, part)}/"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from fpl.config.classes import CAMVID_CLASSES, CITYSCAPES_CLASSES, VOC_CLASSES
 from fpl.config.classes import IGNORE as IGNORE
-from fpl.data.layout import CITYSCAPES, CITYSCAPES_FLAT, PARTS, SEGNET, VOC, Layout, first_file
+from fpl.data.layout import PARTS, Layout, first_file
+from fpl.data.layouts import CITYSCAPES, CITYSCAPES_FLAT, SEGNET, VOC
 from fpl.data.lists import read_record
 from fpl.errors import FplError
 from fpl.text import one_line
@@ -124,6 +125,10 @@ class DatasetSpec:
     def canonical_id(self, line: str) -> str:
         """Id of a line of any published list; see `Layout.canonical_id`."""
         return self.layout.canonical_id(line)
+
+    def training_id(self, line: str) -> str:
+        """Id of a line of any published list of training images; see `Layout.listed_id`."""
+        return self.layout.listed_id(line, "train")
 
     def has_part(self, root: Path, part: str) -> bool:
         """Whether a part is at `root`."""

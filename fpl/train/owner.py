@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fpl.config.compose import validate
-from fpl.config.identity import run_id
+from fpl.config.identity import is_of, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError, ShortageError
 from fpl.text import first_line, shortened
@@ -27,7 +27,7 @@ def config_of(state: Mapping[str, Any], path: Path) -> RunConfig:
     """The configuration that a weights file was written with.
 
     Raises:
-        FplError: There is none, or none that can be read.
+        FplError: There is none, none that can be read, or not that of the run that the file names.
     """
     text = state.get("config")
     try:
@@ -38,6 +38,10 @@ def config_of(state: Mapping[str, Any], path: Path) -> RunConfig:
     if not isinstance(text, str) or not isinstance(tree, dict):
         what = f"its configuration is a {type(tree).__name__}, no table as text"
         raise FplError(what, where=str(path), hint=ANOTHER)
+    owner = state.get(OWNER)
+    if isinstance(owner, str) and not is_of(owner, tree):
+        what = f"its configuration is not that of run {shortened(owner, WIDEST)}, which it says it is of"
+        raise FplError(what, where=str(path), hint=f"the file was changed after it was written: {ANOTHER}")
     return validate(tree, default_origin=str(path))
 
 

@@ -126,3 +126,22 @@ def test_only_the_content_says_what_a_file_is(tmp_path: Path) -> None:
     assert damage(tmp_path / "x.bmp") is None
     with pytest.raises((FplError, OSError)):
         damage(tmp_path / "none.png")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_a_broken_header_is_told_in_words(kind: str, tmp_path: Path) -> None:
+    """Whatever a byte of a header says: no picture is asked whose answer is an exception."""
+    good, file = encoded(photograph().resize((24, 16)), kind), tmp_path / "x"
+    random, told = np.random.default_rng(0), 0
+    for at in random.integers(8, min(len(good), 640), 200):
+        for value in (0, 1, 2, 255):
+            file.write_bytes(good[:at] + bytes([value]) + good[at + 1 :])
+            told += damage(file) is not None
+    assert told > 50
+
+
+def test_a_scan_whose_header_is_empty(tmp_path: Path) -> None:
+    good, file = encoded(photograph(), "JPEG"), tmp_path / "x"
+    at = good.index(b"\xff\xda")
+    file.write_bytes(good[:at] + b"\xff\xda\x00\x02" + good[at + 4 + 10 :])
+    assert "header is broken" in str(damage(file))

@@ -90,6 +90,36 @@ def test_r9_published_dialects_of_cityscapes_lists_give_the_same_ids() -> None:
         "leftImg8bit/train/jena/jena_000078_000019_leftImg8bit.png gtFine/train/jena/jena_000078_000019_x.png",
         "train\\jena\\jena_000078_000019_leftImg8bit.png",
     ):
-        assert layout.canonical_id(line) == "jena_000078_000019"
+        assert layout.canonical_id(line) == layout.listed_id(line, "train") == "jena_000078_000019"
     path = layout.label_path(Path("r"), "train", "jena_000078_000019")
     assert path == Path("r/gtFine/train/jena/jena_000078_000019_gtFine_labelTrainIds.png")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "line", "problem"),
+    [
+        ("cityscapes", "leftImg8bit/val/jena/jena_000078_000019_leftImg8bit.png", "a file of val in a list"),
+        ("cityscapes", "/images/test/jena_000078_000019.png", "a file of test in a list of train"),
+        ("cityscapes", "train/jena/jena_000078_000019.png gtFine/val/jena/jena_000078_000019_x.png", "of val in"),
+        ("cityscapes", "leftImg8bit/train/ulm/jena_000078_000019_leftImg8bit.png", "in no folder ulm"),
+        ("camvid", "/SegNet/CamVid/val/0016E5_07959.png /SegNet/CamVid/valannot/0016E5_07959.png", "a file of val"),
+        ("camvid", "/SegNet/CamVid/train/0016E5_07959.png /SegNet/CamVid/valannot/0016E5_07959.png", "a file of val"),
+    ],
+)
+def test_a_line_whose_folders_are_of_another_part_or_city_is_refused(dataset: str, line: str, problem: str) -> None:
+    # Without the folders such a line would be read as the training image of the same name.
+    with pytest.raises(FplError, match=problem):
+        get_spec(dataset).training_id(line)
+    assert get_spec(dataset).canonical_id(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/data/val/CamVid/train/0016E5_07959.png /data/val/CamVid/trainannot/0016E5_07959.png",
+        "0016E5_07959.png",
+        "images\\0016E5_07959.png",
+    ],
+)
+def test_folders_that_tell_no_part_are_taken(line: str) -> None:
+    assert get_spec("camvid").training_id(line) == "0016E5_07959"

@@ -119,6 +119,15 @@ def test_a_file_of_before_is_known_by_its_configuration(pair: tuple[Path, Path],
         load_trained(moved / "best.pt", CPU)
 
 
+def test_a_configuration_that_was_edited_is_no_longer_that_of_the_run(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    own, _ = pair
+    # A copy lies in nobody's place, where only the file itself tells.
+    for path in (own / "best.pt", shutil.copy(own / "last.pt", tmp_path / "mine.pt")):
+        rewritten(path, lambda state: state.update(config=state["config"].replace('"seed":0', '"seed":7')), listed=True)
+        with pytest.raises(FplError, match=f"is not that of run {own.name}"):
+            load_trained(path, CPU)
+
+
 @pytest.mark.parametrize("value", [3, None, torch.zeros(2), ["a"], "\x1b" * 10**6, "a-s0-00000000"])
 def test_an_id_that_is_none(pair: tuple[Path, Path], value: object) -> None:
     own, _ = pair

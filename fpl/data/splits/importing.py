@@ -157,7 +157,7 @@ def _complement(
 
 def _read(spec: DatasetSpec, path: Path, faults: list[FplError]) -> tuple[str, ...]:
     """Ids of a list, each once; those that stand twice are a fault."""
-    ids = read_ids(path, spec.canonical_id)
+    ids = read_ids(path, spec.training_id)
     if repeated := repeated_ids(path, ids, spec.canonical_id):
         what = f"ids that stand twice: {enumerate_briefly(repeated)}"
         faults.append(FplError(what, where=str(path), hint="keep one of each"))

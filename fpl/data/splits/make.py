@@ -137,7 +137,7 @@ def import_order(spec: DatasetSpec, file: Path, splits_root: Path) -> list[str]:
             f"the training list of {spec.name} has an order of its own",
             hint=f"an order is imported for: {', '.join(sorted(ORDERS))}",
         )
-    ids = read_ids(file, spec.canonical_id)
+    ids = read_ids(file, spec.training_id)
     if repeated := repeated_ids(file, ids, spec.canonical_id):
         raise FplError(f"ids that stand twice: {enumerate_briefly(repeated)}", where=str(file))
     if not is_published_order(spec.name, ids):
@@ -164,7 +164,7 @@ def read_order(spec: DatasetSpec, splits_root: Path) -> list[str] | None:
     path = splits_root / spec.name / ORDER_FILE
     if not path.is_file():
         return None
-    ids = read_ids(path, spec.canonical_id)
+    ids = read_ids(path, spec.training_id)
     wanted = read_record(path.with_name(ORDER_RECORD)).get("ids_digest")
     if wanted != digest_ids(ids) or not is_published_order(spec.name, ids):
         raise FplError(

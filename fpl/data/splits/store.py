@@ -199,7 +199,7 @@ def _read_ids(spec: DatasetSpec, path: Path, wanted: Split) -> tuple[str, ...]:
             where=str(path),
             hint=f"fractions present: {listed}; {how}",
         )
-    return tuple(read_ids(path, spec.canonical_id))
+    return tuple(read_ids(path, spec.training_id))
 
 
 def _record(split: Split, origin: object) -> dict[str, Any]:
