@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fpl.text import one_line, shortened
 
-_ANOTHER_PLACE = "name another folder (--out), or mend this one; the same command then continues"
+_ANOTHER_PLACE = "name another folder, or mend this one; the same command then continues"
 _WORDS = {
     errno.ENOSPC: ("no space is left", "make room there, or name another folder; the same command then continues"),
     errno.EDQUOT: ("your quota is used up", "remove files, or name another folder; the same command then continues"),

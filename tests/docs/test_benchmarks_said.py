@@ -11,10 +11,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SAID = " ".join(" ".join((DOCS / f"{name}.md").read_text().split()) for name in ("speed", "data", "search"))
+README = " ".join((ROOT / "README.md").read_text().split())
 PAGE_OF = {
     **dict.fromkeys(("loss", "loss_memory", "train_step", "diagnostics"), "speed"),
     **{"loader": "data", "search": "search", "proposals": "search", "chaos": "cluster", "nodes": "cluster"},
-    **{"methods": "systems", "weights": "frameworks"},
+    **{"methods": "systems", "weights": "frameworks", "store": "runs", "object_storage": "cluster"},
 }
 # What follows the shape in the table of the loss -> input, opponent, implementation.
 KINDS = {
@@ -65,7 +66,7 @@ def test_the_range_that_readme_says() -> None:
         " and against == 'vanilla' and implementation == 'cpu'"
     )
     low, high = frame["value"].min(), frame["value"].max()
-    assert f"takes {low:.2f} to {high:.2f} of the time" in (ROOT / "README.md").read_text()
+    assert f"takes {low:.2f} to {high:.2f} of the time" in README
 
 
 def test_the_step_of_two_resnets() -> None:
@@ -114,8 +115,7 @@ def test_a_campaign_under_fire() -> None:
     page = " ".join((DOCS / "cluster.md").read_text().split())
     assert f"{blows} blows ({where.format(*told[kinds])}); after {told['commands']} commands and" in page
     assert f"{told['minutes']} minutes {done} were done and equal to the last bit, 0 trained twice" in page
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    assert f"{blows} blows, {done} done and equal to the last bit, 0 trained twice" in readme
+    assert f"{blows} blows, {done} done and equal to the last bit, 0 trained twice" in README
 
 
 def test_what_a_proposal_takes() -> None:
@@ -129,6 +129,7 @@ def test_what_a_proposal_takes() -> None:
     ) in SAID
     # The goal.
     assert many <= 50
+    assert f"behind 2,000 trials the next is proposed in {frame['next proposal', 2000]:.1f} ms" in README
 
 
 def test_what_many_nodes_take() -> None:
@@ -138,6 +139,34 @@ def test_what_many_nodes_take() -> None:
     assert f"cluster of {frame['nodes'].iloc[0]} simulated nodes: the driver (commit " in page
     assert f") takes {min(runs)} to {max(runs)} ms of CPU for a run" in page
     assert f"{runs[-1]} ms in the last quarter of them and {runs[0]} ms in the first" in page
+    assert f"a run costs the driver {min(runs)} to {max(runs)} ms of CPU" in README
     # The goal: at most 20 ms, and no more for later runs.
     assert max(runs) <= 20 and runs[-1] < 1.25 * runs[0]
     assert f"have said what they see after {preflight} s" in page
+
+
+def test_what_ten_thousand_runs_take() -> None:
+    frame = benchmark("store").set_index(["store", "command"])
+    seconds, page = frame["seconds"], " ".join((DOCS / "runs.md").read_text().split())
+    takes = seconds["compacted"]
+    assert f"`fpl.load_results` takes {takes['load_results']:.2f} s, `fpl results` {takes['fpl results']:.2f} s" in page
+    assert f"`fpl tables` {takes['fpl tables']:.2f} s and `fpl plan` {takes['fpl plan']:.2f} s" in page
+    slowest, memory = seconds["50 newer"].max(), frame["peak_gb"]
+    assert f"{slowest:.2f} s at most with 50 runs that are newer" in page
+    single = seconds["file by file"]
+    assert f"file by file it takes {single.min():.0f} to {single.max():.0f} s" in page
+    assert f"compacting {takes['(compacting)']:.0f} s, once" in page
+    peak = pd.to_numeric(memory[memory != "-"])[["compacted", "50 newer"]].max()
+    assert f"with {peak:.2f} GB" in page
+    assert f"history each are read in {takes['load_results']:.2f} s and {peak:.2f} GB" in README
+    # The goals: three seconds and one GB.
+    assert slowest <= 3 and peak <= 1
+
+
+def test_what_was_killed_on_object_storage() -> None:
+    found = benchmark("object_storage").set_index("what")["found"]
+    page = " ".join((DOCS / "cluster.md").read_text().split())
+    first, second, last = (found[f"machine {number}"].split()[2] for number in (1, 2, 3))
+    assert f"killed with {first} run in the store, the next with {second}, the third ended with {last}" in page
+    assert found["read by pandas on a fourth"].split(", ")[1] in page
+    assert " and ".join(found["requests to the server"].rsplit(", ", 1)) in page
