@@ -99,7 +99,7 @@ def make_bucket(port: int) -> None:
 
 def part(url: str, scratch: Path, runs: int | None = None) -> int:
     """Reproduce the table as one machine; with `runs` kill it when so many are in the store. How many there are."""
-    from fpl.mirror import attach
+    from fpl.mirrors import attach
 
     watched = attach(url, scratch / "watched")
     command = [sys.executable, "-m", "fpl", "reproduce", "table4", "--out", url, "--scratch", str(scratch)]

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 import filelock
 
 from fpl.errors import FplError, ShortageError, check_name, file_error
-from fpl.mirror import mirror_of
+from fpl.mirrors import mirror_of
 from fpl.text import size_text
 
 # What file systems without such a call (CIFS, shared folders of virtual machines, some FUSE) answer to it.

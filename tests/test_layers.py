@@ -28,7 +28,7 @@ ALLOWED = {
     "report": {"store", "config"},
     "cli": {"report", "sweep", "store", "train", "methods", "losses", "models", "data", "config", "doctor"},
 }
-COMMON = {"copies", "errors", "files", "interrupt", "mirror", "names", "source", "storage", "text"}
+COMMON = {"copies", "errors", "files", "interrupt", "mirror", "mirrors", "names", "source", "storage", "text"}
 HEAVY = {"torch", "torchvision", "ray", "timm"}
 SLOW_TO_LOAD = HEAVY | {"optuna", "pandas"}
 # Everything else runs without Ray.

@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from fpl import copies, files, mirror, storage
+from fpl import copies, files, mirrors, storage
 from fpl.errors import FplError, ShortageError
 from fpl.files import keep, keep_lines, move, remove, write_atomic
-from fpl.mirror import Mirror, attach, came_damaged, folder_names, mirror_of, name_of, refresh
+from fpl.mirror import Mirror
+from fpl.mirrors import attach, came_damaged, folder_names, mirror_of, name_of, refresh
 from fpl.storage import url_of
 from fpl.store.read import load_results
 from fpl.store.remote import open_store
@@ -51,7 +52,7 @@ def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
 @pytest.fixture(autouse=True)
 def nothing_attached() -> Iterator[None]:
     yield
-    mirror._MIRRORS.clear()
+    mirrors._MIRRORS.clear()
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_a_mirror_is_no_store_of_its_own(
     with pytest.raises(FplError, match="no results here") as caught:
         load_results(url)
     assert caught.value.where == "s3://bucket/marked" and str(tmp_path) not in caught.value.hint
-    mirror._MIRRORS.clear()
+    mirrors._MIRRORS.clear()
     # What another process puts there would be removed by the next one that opens the store.
     with pytest.raises(FplError, match="copy of a store on object storage") as caught:
         open_store(place)
@@ -390,7 +391,7 @@ CLIENT = """
 import sys
 from pathlib import Path
 from fpl.files import write_atomic
-from fpl.mirror import attach
+from fpl.mirrors import attach
 twin = attach(sys.argv[1], Path(sys.argv[2]))
 write_atomic(twin.folder / "last.pt", b"n" * 12_000_000)
 """

@@ -34,7 +34,7 @@ from fpl.config.defaults import (
     MOST_WORKERS,
     Rows,
 )
-from fpl.mirror import mirror_of
+from fpl.mirrors import mirror_of
 
 if TYPE_CHECKING:
     from fpl.config.campaign import Campaign

@@ -14,7 +14,7 @@ from fpl.cli.options import Address, Local, SearchSplits, Store
 from fpl.cli.planning import Machine, calibrate_runs, hours_text, plan_console, print_table
 from fpl.config.defaults import CITED, CITED_HERE, MOST_DEVICES, MOST_STEPS, REPEATS
 from fpl.errors import FplError
-from fpl.mirror import name_of
+from fpl.mirrors import name_of
 from fpl.text import duration, plural, say, size_text
 
 if TYPE_CHECKING:

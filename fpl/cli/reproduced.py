@@ -39,7 +39,7 @@ def show(asked: Asked, account: Account, out: Path, publish: Path | None) -> Non
     from fpl.cli.planning import compact_store
     from fpl.cli.tables import print_tables
     from fpl.config.campaign import scale_name
-    from fpl.mirror import name_of
+    from fpl.mirrors import name_of
     from fpl.report.published import compare_lines
     from fpl.store.read import Results
     from fpl.store.remote import open_store
@@ -79,7 +79,7 @@ def _write_environment(account: Account, store: Results) -> None:
 def _publish(asked: Asked, account: Account, out: Path, publish: Path) -> str:
     """Publish runs, tables, figures and page; what was done, in a line."""
     from fpl.files import write_changed
-    from fpl.mirror import name_of
+    from fpl.mirrors import name_of
     from fpl.store.publish import publish_runs
     from fpl.sweep.plan.costs import COSTS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fpl.cli.planning import Machine, calibrate_runs, hours_text, plan_console, print_table
-from fpl.mirror import name_of
+from fpl.mirrors import name_of
 from fpl.text import duration, say, size_text
 
 if TYPE_CHECKING:

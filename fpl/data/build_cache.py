@@ -18,18 +18,8 @@ from typing import Any
 import filelock
 import pyarrow as pa
 
-from fpl.data.cache import (
-    INDEX,
-    KINDS,
-    Bytes,
-    cache_folder,
-    digest_of,
-    index_digest,
-    open_cache,
-    settings_of,
-    source_files,
-    verify,
-)
+from fpl.data.cache import KINDS, Bytes, open_cache, verify
+from fpl.data.cache_index import INDEX, cache_folder, digest_of, index_digest, settings_of, source_files
 from fpl.data.images import Images
 from fpl.data.read import read_size
 from fpl.data.spec import DatasetSpec

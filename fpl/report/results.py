@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fpl.errors import FplError
 from fpl.files import write_atomic
-from fpl.mirror import name_of
+from fpl.mirrors import name_of
 from fpl.report.query import near, rows_of
 from fpl.report.spreadsheet import csv_bytes
 from fpl.store.read import load_results

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from fpl.files import move
-from fpl.mirror import name_of
+from fpl.mirrors import name_of
 from fpl.store.parts import SUFFIX, LeftOut, clean, read_part
 from fpl.store.schema import FAILURES, METRICS, OF_ONE_RUN, RUNS
 from fpl.store.usable import ALL

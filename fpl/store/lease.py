@@ -24,7 +24,8 @@ import filelock
 
 from fpl.errors import FplError, ShortageError
 from fpl.files import locked, remove, write_atomic
-from fpl.mirror import Mirror, mirror_of
+from fpl.mirror import Mirror
+from fpl.mirrors import mirror_of
 
 # Seconds that a lease lasts after it was written, and between two times that it is.
 LEASE, RENEWAL = 60.0, 15.0

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fpl.errors import FplError
-from fpl.mirror import came_damaged, name_of
+from fpl.mirrors import came_damaged, name_of
 from fpl.store.columns import SCHEMAS
 from fpl.store.left import left_there
 from fpl.store.schema import FAILURES, KEYS, NOISE, RUNS, STUDIES, TRIALS

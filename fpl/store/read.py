@@ -14,7 +14,7 @@ from fpl.config.shipped import experiments_folder
 from fpl.config.stores import LOCAL, PUBLISHED, own_stores
 from fpl.errors import FplError
 from fpl.files import check_folder
-from fpl.mirror import MARK, name_of
+from fpl.mirrors import MARK, name_of
 from fpl.store.alike import alike_warnings
 from fpl.store.collect import look_over, read_parts
 from fpl.store.columns import COLUMNS, DERIVED, SCHEMAS

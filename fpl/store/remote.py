@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fpl.errors import check_name
 from fpl.files import write_changed
-from fpl.mirror import MARK, attach, check_own, mirror_of
+from fpl.mirrors import MARK, attach, check_own, mirror_of
 from fpl.storage import url_of
 from fpl.store.columns import SCHEMAS
 from fpl.store.compact import FOLDER, versions_held

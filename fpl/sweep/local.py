@@ -19,7 +19,7 @@ from fpl.config.schema import RunConfig
 from fpl.data.cache import open_cache
 from fpl.data.validation import ValidationSet, validated_on
 from fpl.errors import FplError, shortage
-from fpl.mirror import refresh
+from fpl.mirrors import refresh
 from fpl.store.done import is_done, put_aside
 from fpl.store.lease import TakenError, alone, nobody_else
 from fpl.store.remote import refresh_run

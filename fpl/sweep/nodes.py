@@ -13,7 +13,7 @@ from pathlib import Path
 import fpl
 from fpl.errors import FplError, file_error
 from fpl.files import remove, write_atomic
-from fpl.mirror import mirror_of, name_of
+from fpl.mirrors import mirror_of, name_of
 from fpl.source import source_digest
 from fpl.sweep.places import Places
 from fpl.text import first_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fpl.mirror import attach
+from fpl.mirrors import attach
 from fpl.storage import has_answered
 
 

@@ -13,7 +13,7 @@ import torch
 
 from fpl.errors import FplError, ShortageError, file_error, shortage
 from fpl.files import check_regular, damaged_member, move, remove, remove_left_overs, write_atomic
-from fpl.mirror import came_damaged
+from fpl.mirrors import came_damaged
 from fpl.models.foreign import seems
 from fpl.models.pickled import inside
 from fpl.text import answer, enumerate_briefly, first_line

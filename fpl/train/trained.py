@@ -22,7 +22,7 @@ from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.validation import ValidationSet, validation_ids
 from fpl.errors import FplError
 from fpl.methods.base import Method
-from fpl.mirror import folder_names, refresh
+from fpl.mirrors import folder_names, refresh
 from fpl.models import SegmentationNetwork, build_network
 from fpl.models.norm import fit_norms
 from fpl.train.checkpoint import CheckpointFolder, load

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fpl
-from fpl import mirror
+from fpl import mirrors
 from fpl.cli.main import app
 from fpl.cli.options import refuse_urls, store_folder
 from fpl.errors import FplError
@@ -21,7 +21,7 @@ from tests.store.test_store import add
 def nothing_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("FPL_SCRATCH", str(tmp_path / "scratch"))
     yield
-    mirror._MIRRORS.clear()
+    mirrors._MIRRORS.clear()
 
 
 @pytest.mark.parametrize(

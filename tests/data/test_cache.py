@@ -21,7 +21,8 @@ import torch
 from fpl.data import build_cache as building
 from fpl.data.batches import BatchRequest, make_loader
 from fpl.data.build_cache import build_cache, plan_cache
-from fpl.data.cache import cache_folder, open_cache, verify
+from fpl.data.cache import open_cache, verify
+from fpl.data.cache_index import cache_folder
 from fpl.data.images import Images
 from fpl.data.spec import get_spec
 from fpl.data.validation import ValidationSet

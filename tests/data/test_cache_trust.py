@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fpl.data.build_cache import build_cache, plan_cache
-from fpl.data.cache import Cache, cache_folder, open_cache
+from fpl.data.cache import Cache, open_cache
+from fpl.data.cache_index import cache_folder
 from fpl.data.spec import find_root, get_spec
 from fpl.data.synthetic import draw_city
 from fpl.errors import FplError

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from fpl import mirror
+from fpl import mirrors
 from fpl.files import write_atomic
-from fpl.mirror import Mirror, attach
+from fpl.mirror import Mirror
+from fpl.mirrors import attach
 from fpl.store import lease as module
 from fpl.store.lease import LEASE, TakenError, lease
 
@@ -93,7 +94,7 @@ def machines(tmp_path: Path, clock: Clock) -> Iterator[tuple[Mirror, Mirror]]:
     """The mirrors of two machines of one store."""
     url = f"file://{tmp_path}/there"
     yield attach(url, tmp_path / "one"), attach(url, tmp_path / "two")
-    mirror._MIRRORS.clear()
+    mirrors._MIRRORS.clear()
 
 
 def test_a_folder_of_this_machine_needs_none(tmp_path: Path) -> None:

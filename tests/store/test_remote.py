@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fpl import mirror
+from fpl import mirrors
 from fpl.errors import FplError
 from fpl.files import keep, remove
 from fpl.store import compact as compacting
@@ -48,8 +48,8 @@ class World:
 
     def machine(self, name: str) -> Path:
         """The mirror of a machine, the only one that this process knows now."""
-        mirror._MIRRORS.clear()
-        return mirror.attach(self.url, self.folder / name).folder
+        mirrors._MIRRORS.clear()
+        return mirrors.attach(self.url, self.folder / name).folder
 
     def write(self, change: Callable[[Path], None]) -> None:
         """Carry out a change as the writer, and in the plain folder."""
@@ -110,7 +110,7 @@ def still(running: Server, settings: None, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def world(still: World) -> Iterator[World]:
     yield still
-    mirror._MIRRORS.clear()
+    mirrors._MIRRORS.clear()
     shutil.rmtree(still.folder / "reader", ignore_errors=True)
 
 
@@ -132,8 +132,8 @@ def test_of_all_runs_only_compacted_files_are_fetched(world: World) -> None:
 
 
 def test_python_reads_it_by_its_url(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    mirror._MIRRORS.clear()
-    monkeypatch.setenv(mirror.SCRATCH_VARIABLE, str(world.folder / "scratch"))
+    mirrors._MIRRORS.clear()
+    monkeypatch.setenv(mirrors.SCRATCH_VARIABLE, str(world.folder / "scratch"))
     results, plain = load_results(world.url), load_results(world.plain)
     assert list(results.runs["run_id"]) == list(NAMES)
     for name in ("runs", "history", "classes", "fuzziness", "failures"):
@@ -157,7 +157,7 @@ def test_what_is_newer_is_fetched_beside(running: Server, settings: None, tmp_pa
     assert world.fetched("early") == [] and world.fetched("last") == COMPACTED
     # Of failures there was none to write anew; what was fetched before stays.
     assert world.fetched("late") == [name for name in COMPACTED if FAILURES not in name]
-    mirror._MIRRORS.clear()
+    mirrors._MIRRORS.clear()
 
 
 def longer(out: Path) -> None:
@@ -169,7 +169,7 @@ def longer(out: Path) -> None:
 def test_without_a_compacted_file_that_can_be_used_all_are_fetched(world: World, content: bytes | None) -> None:
     world.machine("writer")
     harmed = world.own / FOLDER / f"{RUNS}.parquet"
-    twin = mirror.mirror_of(harmed)
+    twin = mirrors.mirror_of(harmed)
     assert twin is not None
     if content is None:
         twin.delete(harmed)
@@ -198,7 +198,7 @@ def test_rows_that_are_none_are_found_when_they_are_read(world: World) -> None:
 def test_a_folder_that_is_not_known_as_a_mirror_says_what_it_lacks(world: World) -> None:
     place = world.machine("reader")
     open_store(place)
-    mirror._MIRRORS.clear()
+    mirrors._MIRRORS.clear()
     world.check(place)  # of the compacted files alone
     shutil.rmtree(place / FOLDER)
     results = Results(place)

@@ -14,7 +14,7 @@ import pytest
 from rich.table import Table
 
 import fpl
-from fpl import mirror
+from fpl import mirrors
 from fpl.config.identity import ARITHMETIC, recipe_digest
 from fpl.config.layers import flatten
 from fpl.errors import FplError
@@ -204,7 +204,7 @@ def test_two_that_publish_at_one_place_lose_nothing(
     for seed, name in enumerate("ab"):
         add(source, name, seed=seed)
     if there:
-        mirror.attach(f"file://{tmp_path}/there", target)
+        mirrors.attach(f"file://{tmp_path}/there", target)
         monkeypatch.setattr(lease, "SETTLE", 0.0)
     monkeypatch.setattr(publish, "PATIENCE", 0.0)
     real = publish._merge
@@ -222,7 +222,7 @@ def test_two_that_publish_at_one_place_lose_nothing(
             publish_runs(source, target, {run})
         assert list(fpl.load_results(target).runs["run_id"]) == [A, B]
     finally:
-        mirror._MIRRORS.clear()
+        mirrors._MIRRORS.clear()
     assert not list(tmp_path.glob("there/leases/*"))
 
 

@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from fpl import mirror
+from fpl import mirrors
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError
 from fpl.store.read import Results
@@ -138,7 +138,7 @@ def test_a_file_is_written_where_runs_will_write(
     shared: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, problem: str
 ) -> None:
     """Also where that is the mirror of a folder on object storage, which every machine has for itself."""
-    monkeypatch.setattr(mirror, "_MIRRORS", {})
+    monkeypatch.setattr(mirrors, "_MIRRORS", {})
     places = shared
     if where == "mirror":
         places = dataclasses.replace(shared, out=tmp_path / "scratch" / "store", url=f"file://{shared.out}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fpl
-from fpl import mirror
+from fpl import mirrors
 from fpl.config.schema import RunConfig
 from fpl.files import write_atomic
 from fpl.store.columns import SCHEMAS
@@ -40,12 +40,12 @@ def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
         monkeypatch.setenv(name, value)
     running.requests.clear()
     yield running
-    mirror._MIRRORS.clear()
+    mirrors._MIRRORS.clear()
 
 
 def on_machine(places: Places, url: str, folder: Path) -> Places:
     """The places of a machine whose mirror lies in a folder; it is the only one in this process now."""
-    mirror._MIRRORS.clear()
+    mirrors._MIRRORS.clear()
     found = dataclasses.replace(places, out=folder, url=url)
     found.attach()
     return found
@@ -73,10 +73,10 @@ def test_a_run_begun_on_one_machine_ends_on_another_with_the_same_bits(
     run(config, places)
     third = on_machine(places, url, tmp_path / "three")
     assert open_store(url) != third.out  # Python, which is told nothing of folders, has one of its own
-    mirror._MIRRORS.clear()
+    mirrors._MIRRORS.clear()
     third.attach()
     for table in SCHEMAS:
-        mirror.refresh(third.out / table)
+        mirrors.refresh(third.out / table)
     (run_id,) = fpl.load_results(places.out).runs["run_id"]
     assert find_weights(third.out, run_id[:12], "best").is_file()
     assert_equal_results(places, third)
@@ -91,7 +91,7 @@ def test_a_run_that_another_machine_took_over_stops_with_the_reason(
     pinned, *_ = pin(config, places)
     ours = Job.of(pinned, one, Execution(**{**vars(OPTIONS), "local": True}), "cpu")
     lease = one.out / "leases" / ours.run_id
-    twin = mirror.mirror_of(lease)
+    twin = mirrors.mirror_of(lease)
     assert twin is not None
 
     def report(step: int, metrics: dict[str, float]) -> Verdict:
@@ -122,7 +122,7 @@ def test_a_job_that_another_machine_has_done_is_done_here(
     one, two = (path.read_text() for path in sorted(tmp_path.glob("*/logs/*.log")))
     assert two.startswith(one) and "is done" in two[len(one) :]
     (log,) = (tmp_path / "two" / "logs").iterdir()
-    twin = mirror.mirror_of(log)
+    twin = mirrors.mirror_of(log)
     assert twin is not None and twin.read(log) == two.encode()
     # Another worker of the run, on a machine of its own, does not write over it.
     monkeypatch.setattr(job, "_shared", lambda: True)
@@ -140,7 +140,7 @@ def test_repetitions_go_into_stores_of_their_own_there(
 
     def carry_out(wanted: object, apart: Places, *_: object, **__: object) -> Account:
         """As a worker of Ray, which knows no mirror but that of its job."""
-        mirror._MIRRORS.clear()
+        mirrors._MIRRORS.clear()
         apart.attach()
         write_atomic(apart.out / "runs" / "x.parquet", b"a row")
         return Account()

@@ -16,7 +16,7 @@ from fpl.config.identity import canonical
 from fpl.config.search import Value
 from fpl.config.study import Study
 from fpl.errors import FplError
-from fpl.mirror import name_of, refresh
+from fpl.mirrors import name_of, refresh
 from fpl.store.collect import look_over
 from fpl.store.done import run_row
 from fpl.store.lease import alone
