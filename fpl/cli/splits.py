@@ -65,6 +65,7 @@ def import_lists(
     """Bring public lists to the suite's form, check them and record where they came from."""
     from fpl.data.spec import find_root, get_spec
     from fpl.data.splits import import_split, split_folder, write_split
+    from fpl.data.splits.coverage import coverage
     from fpl.errors import FplError
     from fpl.text import enumerate_briefly
 
@@ -82,6 +83,8 @@ def import_lists(
     _print_split(spec, imported.split, folder)
     if imported.dropped:
         answer(f"repaired: dropped from the unlabeled list, as they are labeled: {enumerate_briefly(imported.dropped)}")
+    for warning in coverage(imported.split, spec, spec.list_ids(root, "train")).warnings if root else ():
+        answer(f"warning: {warning}; fpl splits check looks at classes, too")
 
 
 @splits_app.command("import-order")

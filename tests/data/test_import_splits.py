@@ -5,7 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fpl.cli.splits import splits_app
 from fpl.data.spec import SPECS, DatasetSpec, get_spec
 from fpl.data.splits import (
     Published,
@@ -275,3 +277,17 @@ def test_table_aligns_numbers_to_the_right() -> None:
     assert table([]) == ""
     rows = [{"name": "a", "n": "5", "x": "-"}, {"name": "long", "n": "10", "x": "-"}]
     assert table(rows) == "name   n  x\na      5  -\nlong  10  -"
+
+
+def test_an_import_of_one_end_is_warned_of_at_once(tmp_path: Path) -> None:
+    ids = "abcdefghijklmnopqrst"
+    write_camvid(tmp_path / "camvid", ids, "v")
+    where = ["--splits", str(tmp_path / "splits"), "--data-root", str(tmp_path)]
+    for labeled, warned in ((ids[:10], True), (ids[::2], False)):
+        (tmp_path / "l").write_text("\n".join(labeled))
+        result = CliRunner().invoke(
+            splits_app,
+            ["import", "camvid", str(tmp_path / "l"), "--fraction", "10", "--index", str(int(warned)), *where],
+        )
+        assert result.exit_code == 0, result.output
+        assert ("all 10 labeled images are lines 1 to 10 of the 20" in result.output) == warned
