@@ -18,6 +18,7 @@ from fpl.data.label_facts import LabelFacts, label_facts
 from fpl.data.read import Header, check_pair, foreign_colours, orientation_ignored, read_header, read_label_size
 from fpl.data.spec import IGNORE, DatasetSpec
 from fpl.data.splits import Split
+from fpl.data.splits.coverage import coverage
 from fpl.data.splits.faults import label_faults, raise_all, set_faults
 from fpl.errors import FplError
 from fpl.text import enumerate_briefly
@@ -82,7 +83,8 @@ def check_data(config: RunConfig, split: Split, images: Images) -> list[str]:
     if whole and not look.faults and not histogram[: spec.num_classes].any():
         look.faults.append(_all_ignored(len(chosen), "labeled", f"split {split.name}"))
     raise_all(look.faults)
-    return [*look.warnings(), *_class_warnings(config, split, spec, histogram, len(chosen), whole)]
+    covered = coverage(split, spec, spec.list_ids(root, part)).warnings
+    return [*look.warnings(), *covered, *_class_warnings(config, split, spec, histogram, len(chosen), whole)]
 
 
 class _Look:

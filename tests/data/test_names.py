@@ -394,3 +394,13 @@ def test_one_end_of_an_ordered_list_is_warned_of(tmp_path: Path) -> None:
     # A rare class is often missed: that is no reason for a word.
     rare = {**dict.fromkeys(ids, frozenset({0})), ids[1]: frozenset({0, 7})}
     assert coverage(every, CAMVID, ids, rare).warnings == ()
+
+
+def test_a_run_on_one_end_of_the_training_list_is_warned_of(tmp_path: Path) -> None:
+    ids = "abcdefghijklmnopqrst"
+    images = Images(CAMVID, write_camvid(tmp_path / "camvid", ids, "v"), "train")
+    told = [
+        check_data(make_config(labeled_batch=2, unlabeled_batch=2), make_split_of(labeled, unlabeled), images)
+        for labeled, unlabeled in ((ids[:10], ids[10:]), (ids[::2], ids[1::2]))
+    ]
+    assert ["all 10 labeled images are lines 1 to 10 of the 20" in "".join(each) for each in told] == [True, False]
