@@ -133,7 +133,7 @@ benchmarks() {
     csv loader benchmarks/loader.py
     csv weights benchmarks/weights.py --data-root "$DATA"
     csv proposals benchmarks/proposals.py
-    csv nodes benchmarks/nodes.py
+    csv nodes benchmarks/nodes.py --nodes 8 16 32
     csv store benchmarks/store.py
     csv object_storage benchmarks/object_storage.py
     csv chaos benchmarks/chaos.py --out "$work/benchmark_chaos"

@@ -21,6 +21,7 @@ from fpl.mirrors import came_damaged, name_of
 from fpl.store.columns import SCHEMAS
 from fpl.store.left import left_there
 from fpl.store.schema import FAILURES, KEYS, NOISE, RUNS, STUDIES, TRIALS
+from fpl.store.sealed import is_broken
 from fpl.store.usable import ALL, usable
 from fpl.store.values import columns_of
 from fpl.text import REPLACEMENT, UNPRINTABLE, first_line, printable
@@ -146,6 +147,8 @@ def open_part(path: Path, table: str) -> pq.ParquetFile:
         raise DamagedError(f"{UNREADABLE}{error.strerror}") from None
     if not content:
         raise DamagedError("is empty, zero bytes")
+    if is_broken(content):
+        raise DamagedError("is damaged: its checksum is not that of its bytes")
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         found, rows = file.schema_arrow, file.metadata.num_rows

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fpl.errors import FplError
 from fpl.files import remove, write_atomic
@@ -19,6 +18,7 @@ from fpl.store.parts import SUFFIX
 from fpl.store.read import Results
 from fpl.store.remote import open_store
 from fpl.store.schema import CIRCUMSTANCES, FAILURES, NOISE, OF_ONE_RUN, RUNS, STUDIES, TRIALS
+from fpl.store.sealed import encoded
 from fpl.store.usable import ALL
 from fpl.text import say
 
@@ -158,9 +158,7 @@ def _write(target: Path, table: str, rows: pa.Table) -> None:
     if not len(rows):
         remove(target / table / NAME)
         return
-    buffer = pa.BufferOutputStream()
-    pq.write_table(rows, buffer, compression="zstd")
-    write_atomic(target / table / NAME, buffer.getvalue().to_pybytes())
+    write_atomic(target / table / NAME, encoded(rows))
 
 
 def _rows(rows: pa.Table, key: str, names: Collection[str]) -> pa.Table:

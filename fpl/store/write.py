@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fpl.files import remove, write_atomic
 from fpl.store.columns import SCHEMAS
 from fpl.store.pictures import encode
 from fpl.store.schema import CLASSES, EXAMPLES, FAILURES, FUZZINESS, HISTORY, RUNS
+from fpl.store.sealed import encoded
 
 Row = Mapping[str, Any]
 
@@ -84,6 +83,4 @@ def write_table(path: Path, table: str, rows: Sequence[Row]) -> None:
     if unknown:
         raise KeyError(f"table {table} has no columns {sorted(unknown)}")
     columns = {name: [row.get(name) for row in rows] for name in schema.names}
-    buffer = io.BytesIO()
-    pq.write_table(pa.table(columns, schema=schema), buffer, compression="zstd")
-    write_atomic(path, buffer.getvalue())
+    write_atomic(path, encoded(pa.table(columns, schema=schema)))

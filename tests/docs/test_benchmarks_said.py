@@ -133,16 +133,15 @@ def test_what_a_proposal_takes() -> None:
 
 
 def test_what_many_nodes_take() -> None:
-    frame = benchmark("nodes")
-    preflight, *runs = (float(takes.split(" ")[0]) for takes in frame["takes"])
-    page = " ".join((DOCS / "cluster.md").read_text().split())
-    assert f"cluster of {frame['nodes'].iloc[0]} simulated nodes: the driver (commit " in page
-    assert f") takes {min(runs)} to {max(runs)} ms of CPU for a run" in page
-    assert f"{runs[-1]} ms in the last quarter of them and {runs[0]} ms in the first" in page
-    assert f"a run costs the driver {min(runs)} to {max(runs)} ms of CPU" in README
-    # The goal: at most 20 ms, and no more for later runs.
-    assert max(runs) <= 20 and runs[-1] < 1.25 * runs[0]
-    assert f"have said what they see after {preflight} s" in page
+    page, costs = (DOCS / "cluster.md").read_text(), []
+    for nodes, frame in benchmark("nodes").groupby("nodes"):
+        preflight, each, *runs = (float(takes.split(" ")[0]) for takes in frame["takes"])
+        assert f"| {nodes} | {preflight} s | {each:.2f} s | {', '.join(map(str, runs))} ms |" in page
+        # The goals: at most 20 ms (said where it is not so), and no more for later runs.
+        assert max(runs[1:]) <= 20 and max(runs[1:]) <= runs[0]
+        costs += runs
+    few, many = benchmark("nodes")["nodes"].agg(["min", "max"])
+    assert f"driver {min(costs)} to {max(costs)} ms of CPU ({few} to {many} simulated nodes, 1,000 runs)" in README
 
 
 def test_what_ten_thousand_runs_take() -> None:

@@ -105,8 +105,6 @@ def test_a_file_that_is_none(out: Path, table: str, damage: str) -> None:
             return
     elif damage == "flipped":
         path.write_bytes(content[: len(content) // 2] + bytes(8) + content[len(content) // 2 + 8 :])
-        if not read_part(path, table)[1]:
-            return  # where nobody looks
     else:
         path.write_bytes({"empty": b"", "text": b"run_id,digest\n", "half": content[: len(content) // 2]}[damage])
     check(out, table, words.get(damage, ""))

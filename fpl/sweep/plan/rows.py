@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 
 from fpl.errors import FplError
 from fpl.files import write_atomic
+from fpl.store.sealed import encoded, is_broken
 
 
 def read_rows(path: Path, schema: pa.Schema, remedy: str) -> list[dict[str, Any]]:
@@ -23,7 +23,10 @@ def read_rows(path: Path, schema: pa.Schema, remedy: str) -> list[dict[str, Any]
     if not path.is_file():
         return []
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path, schema=schema).to_pylist()
+        content = path.read_bytes()
+        if is_broken(content):
+            raise pa.ArrowInvalid("damaged: its checksum is not that of its bytes")
+        rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(content), schema=schema).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise FplError(f"no {path.stem}: {error}", where=str(path), hint=remedy) from None
     return rows
@@ -35,6 +38,4 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema)
     Raises:
         FplError: It cannot be written.
     """
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), buffer, compression="zstd")
-    write_atomic(path, buffer.getvalue())
+    write_atomic(path, encoded(pa.Table.from_pylist(list(rows), schema=schema)))
