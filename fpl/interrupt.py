@@ -1,4 +1,9 @@
-"""SIGTERM, which Slurm and Kubernetes send ahead of a kill, ends what runs as Ctrl-C does."""
+"""SIGTERM, which Slurm and Kubernetes send ahead of a kill, ends what runs as Ctrl-C does, and both where they can.
+
+Python raises a KeyboardInterrupt between any two steps of the main thread. In the middle of an import that leaves the
+lock of all imports closed, for which other threads wait without an end; libraries that are interrupted raise errors of
+their own, which look like failures of what was carried out.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from types import FrameType
+from typing import Any
 
 # Seconds until an interruption that was dropped comes again.
 SOON = 0.01
 _HELD = (signal.SIGINT, signal.SIGTERM)
+# A signal has come.
+_CAME = threading.Event()
 
 
 @contextlib.contextmanager
@@ -20,12 +28,17 @@ def terminated_like_interrupted() -> Iterator[None]:
     """Let SIGTERM raise KeyboardInterrupt in the main thread, and put back afterwards what it did before.
 
     Python drops exceptions in destructors and in what it calls around a fork. Meanwhile a KeyboardInterrupt that is
-    dropped is raised again, that of Ctrl-C too.
+    dropped is raised again, and one in the machinery of an import comes a moment later; that of Ctrl-C too, unless
+    somebody else handles it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may say what a signal does
         return
-    before, hook = signal.getsignal(signal.SIGTERM), sys.unraisablehook
+    ours = (signal.SIGTERM, *([signal.SIGINT] if signal.getsignal(signal.SIGINT) is signal.default_int_handler else []))
+    before, hook = {number: signal.getsignal(number) for number in ours}, sys.unraisablehook
+    outermost = before[signal.SIGTERM] is not _stop
+    if outermost:
+        _CAME.clear()
 
     def again(dropped: Any) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
@@ -34,13 +47,30 @@ def terminated_like_interrupted() -> Iterator[None]:
         else:
             hook(dropped)
 
-    signal.signal(signal.SIGTERM, _stop)
+    for number in ours:
+        signal.signal(number, _stop)
     sys.unraisablehook = again
     try:
         yield
     finally:
         sys.unraisablehook = hook
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if outermost:
+            _CAME.clear()
+
+
+def check_interrupted(error: BaseException | None = None) -> None:
+    """Raise the KeyboardInterrupt that somebody has swallowed, or made another error of.
+
+    Args:
+        error: What came instead.
+
+    Raises:
+        KeyboardInterrupt: A signal came since `terminated_like_interrupted` began.
+    """
+    if _CAME.is_set():
+        raise KeyboardInterrupt from error
 
 
 @contextlib.contextmanager
@@ -92,7 +122,13 @@ class _Noted(list[int]):
             signal.raise_signal(self[0])
 
 
-def _stop(number: int, frame: object) -> NoReturn:
+def _stop(number: int, frame: FrameType | None) -> None:
+    if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        main = threading.main_thread().ident or 0
+        with contextlib.suppress(RuntimeError):  # no thread can be started: better now than never
+            threading.Timer(SOON, signal.pthread_kill, (main, number)).start()
+            return
+    _CAME.set()
     raise KeyboardInterrupt
 
 

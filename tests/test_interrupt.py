@@ -8,11 +8,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from fpl.interrupt import held_back, interrupt_main, terminated_like_interrupted
+from fpl.interrupt import check_interrupted, held_back, interrupt_main, terminated_like_interrupted
+from fpl.sweep import job
+from fpl.sweep.execution import Execution
+from fpl.sweep.job import Job, JobResult, run_serially
+from fpl.sweep.places import Places
 from tests.signals import interruptible, popen
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -131,3 +137,72 @@ def test_another_thread_changes_nothing() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+# A signal in the machinery of an import, behind the lock of all imports: an exception there leaves it closed.
+IMPORT = """
+import _imp, functools, operator, signal, sys, threading, time, types
+import importlib._bootstrap as machinery
+from fpl.interrupt import terminated_like_interrupted
+
+steps = [_imp.acquire_lock, functools.partial(setattr, machinery, "_imp", _imp)]
+steps.append(functools.partial(signal.raise_signal, int(sys.argv[1])))
+in_between = {"acquire_lock": functools.partial(any, map(operator.call, steps))}
+with terminated_like_interrupted():
+    try:
+        machinery._imp = types.SimpleNamespace(**{**vars(_imp), **in_between})
+        import wave
+        time.sleep(600)
+    except KeyboardInterrupt:
+        other = threading.Thread(target=__import__, args=("colorsys",), daemon=True)
+        other.start()
+        other.join(30)
+        print("another thread waits" if other.is_alive() else "another thread imports")
+"""
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_in_the_middle_of_an_import_leaves_imports_to_other_threads(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", IMPORT, str(int(number))]
+    with popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.communicate() == ("another thread imports\n", "")
+
+
+@pytest.mark.parametrize("becomes", ["an error", "a report", "nothing"])
+def test_an_interruption_that_a_library_swallows_is_no_failure_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, becomes: str
+) -> None:
+    def train(job: Job, on_report: Callable[[int, dict[str, float]], object]) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            if becomes == "an error":
+                raise ValueError("from the library") from None
+        if becomes == "a report":
+            on_report(1, {})
+
+    monkeypatch.setattr(job, "_run_logged", train)
+    monkeypatch.setattr(job, "finished", lambda one: JobResult(one.run_id, "done"))
+    places, told = Places(tmp_path / "out", tmp_path, tmp_path), []
+    watcher = SimpleNamespace(started=told.append, reported=lambda *_: None, ended=told.append)
+    jobs = [Job(name, {"seed": 0}, places, Execution(), "cpu") for name in "ab"]
+    with terminated_like_interrupted(), pytest.raises(KeyboardInterrupt):
+        run_serially(jobs, watcher)
+    assert told == ["a"] and not (places.out / "failures").exists()
+    # What came is over.
+    run_serially([], watcher)
+    check_interrupted()
+
+
+def test_a_handler_of_somebody_else_stays() -> None:
+    def own(number: int, frame: object) -> None:
+        seen.append(number)
+
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        with terminated_like_interrupted():
+            signal.raise_signal(signal.SIGINT)
+        assert seen == [signal.SIGINT] and signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)

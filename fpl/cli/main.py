@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from fpl.cli.reproduce import reproduce
 from fpl.cli.search import search
 from fpl.cli.show import show
 from fpl.cli.splits import splits_app
+from fpl.cli.streams import prepare_streams
 from fpl.cli.tables import tables
 from fpl.config.defaults import (
     DIAGNOSE_EVERY,
@@ -96,10 +96,7 @@ MAIN = _speaks()
 
 def main() -> None:
     """Entry point: user errors become one message on stderr and an exit code, never a traceback."""
-    _open_closed_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Where it is not UTF-8, a sign that it does not have is a question mark.
-        sys.stdout.reconfigure(errors="replace")
+    prepare_streams()
     try:
         refuse_urls(sys.argv[1:])
         # Also where no command says how to go on: what it has begun is cleared away.
@@ -114,17 +111,6 @@ def main() -> None:
         if (lack := shortage(error)) is None:
             raise
         _end(lack)
-
-
-def _open_closed_streams() -> None:
-    """Let streams that were closed (`2>&-`, a daemon) lead nowhere, and give their numbers to no file."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is not None:
-            continue
-        # The lowest number that is free, which is the stream's: those below it are taken.
-        opened = os.open(os.devnull, os.O_RDWR)
-        os.set_inheritable(opened, opened == number)
-        setattr(sys, name, os.fdopen(opened, "w" if number else "r", encoding="utf-8"))
 
 
 def _end(error: FplError) -> NoReturn:

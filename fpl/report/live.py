@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 # Seconds between two reports at least, and how often the time that one takes: it works beside the runs.
 PAUSE, SHARE = 30.0, 20.0
+# Seconds that the last one is waited for: at the end, and where the command is told to end.
+PATIENCE, FAREWELL = 600.0, 10.0
 
 
 @dataclass
@@ -33,14 +35,14 @@ class LiveReport:
     def __enter__(self) -> LiveReport:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.join()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.join(PATIENCE if kind is None else FAREWELL)
 
     def ended(self) -> None:
         """A run has ended, or the first is about to begin."""
         if self.clock() < self._next or (self._thread is not None and self._thread.is_alive()):
             return
-        thread = threading.Thread(target=self._work, name="report")
+        thread = threading.Thread(target=self._work, name="report", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # no memory, or too many processes: the runs need them more
@@ -48,10 +50,12 @@ class LiveReport:
         else:
             self._thread = thread
 
-    def join(self) -> None:
-        """Wait for the report that is being written, if one is."""
+    def join(self, patience: float = PATIENCE) -> None:
+        """Wait so many seconds for the report that is being written, if one is."""
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(patience)
+            if self._thread.is_alive():
+                self.problem = TimeoutError(f"it took more than {patience:.0f} s")
 
     def _work(self) -> None:
         began = self.clock()

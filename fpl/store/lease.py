@@ -104,7 +104,8 @@ def lease(place: Path, name: str, say: Callable[[str], None]) -> Iterator[Callab
         yield lambda: _check(mirror, path, token)
     finally:
         over.set()
-        thread.join()
+        # Longer than a busy server is asked: what it still writes then lapses.
+        thread.join(LEASE)
         # One that cannot be removed now lapses.
         with contextlib.suppress(ShortageError):
             if mirror.read(path) == token:

@@ -21,7 +21,7 @@ def encoded(rows: pa.Table) -> bytes:
     """A sealed Parquet file of the rows."""
     buffer = pa.BufferOutputStream()
     pq.write_table(rows, buffer, compression="zstd")
-    content = buffer.getvalue().to_pybytes()
+    content: bytes = buffer.getvalue().to_pybytes()
     footer = len(content) - _END - int.from_bytes(content[-_END : 4 - _END], "little")
     return content[:footer] + _MARK + _digest(content[:footer], content[footer:]) + content[footer:]
 

@@ -18,6 +18,7 @@ from fpl.config.identity import recipe_digest, run_id
 from fpl.config.schema import RunConfig
 from fpl.errors import FplError, ShortageError, shortage
 from fpl.files import keep, keep_lines
+from fpl.interrupt import check_interrupted
 from fpl.store.done import read_run
 from fpl.store.lease import TakenError
 from fpl.store.write import run_path, write_failure
@@ -135,6 +136,7 @@ def run_job(job: Job, on_report: Report | None = None) -> JobResult:
     except LostWorkerError:
         raise  # no failure of the run: whoever launched it decides whether it is continued
     except Exception as error:
+        check_interrupted(error)
         lack = shortage(error)
         result = lacking(job.run_id, reason_of(lack)) if lack else fail(job, reason_of(error))
         if _shared():
@@ -260,9 +262,11 @@ def run_serially(jobs: list[Job], watcher: Watcher) -> dict[str, JobResult]:
 
         def report(step: int, metrics: dict[str, float], run_id: str = job.run_id) -> Verdict:
             watcher.reported(run_id, step, metrics)
+            check_interrupted()
             return Verdict.GO
 
         results[job.run_id] = run_job(job, report)
+        check_interrupted()
         watcher.ended(results[job.run_id])
         if results[job.run_id].lacked:
             reason = results[job.run_id].reason

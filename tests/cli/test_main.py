@@ -57,6 +57,18 @@ def test_streams_that_are_closed_lead_nowhere(run_file: Path, places: Places) ->
     assert ended.returncode == 0 and len(fpl.load_results(places.out).runs) == 1
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_reader_that_goes_away_ends_no_training(run_file: Path, places: Places, stream: str) -> None:
+    """`fpl train ... | head -1`: exit code 1 would say that the run has failed."""
+    command = [sys.executable, "-u", "-m", "fpl", "train", str(run_file), *folders(places), "--threads", "1"]
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: subprocess.PIPE}
+    with subprocess.Popen(command, **streams) as child:  # type: ignore[call-overload]
+        pipe = getattr(child, stream)
+        assert pipe.readline()
+        pipe.close()
+    assert child.returncode == 0 and len(fpl.load_results(places.out).runs) == 1
+
+
 def test_train_eval_predict_results(run_file: Path, places: Places, fpl_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     code, out, err = fpl_command("train", run_file, *folders(places), "--threads", "1", "--tensorboard")
     assert code == 0, err

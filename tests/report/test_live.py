@@ -76,3 +76,13 @@ def test_without_memory_for_a_thread_the_runs_go_on(monkeypatch: pytest.MonkeyPa
         patched.setattr(threading.Thread, "start", start)
         live.ended()
     assert str(live.problem) == "can't start new thread"
+
+
+def test_a_report_that_waits_for_ever_does_not_keep_a_command_that_is_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fpl.report.live.FAREWELL", 0.1)
+    go = threading.Event()
+    with pytest.raises(KeyboardInterrupt), LiveReport(go.wait) as live:
+        live.ended()
+        raise KeyboardInterrupt
+    assert "more than 0 s" in str(live.problem)
+    go.set()

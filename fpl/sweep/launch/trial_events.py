@@ -15,6 +15,7 @@ from ray import tune
 from ray._private.state import state
 
 from fpl.errors import FplError
+from fpl.interrupt import check_interrupted
 from fpl.store.done import is_done
 from fpl.store.remote import refresh_run
 from fpl.sweep.cluster import Cluster
@@ -135,8 +136,9 @@ class TrialEvents(tune.Callback):  # type: ignore[misc]
         """Tune looked around; if there has been nothing to see for long, say so.
 
         Raises:
-            KeyboardInterrupt: `over` is set.
+            KeyboardInterrupt: `over` is set, or a signal came that somebody swallowed.
         """
+        check_interrupted()
         if self.over is not None and self.over.is_set():
             raise KeyboardInterrupt
         silent = time.monotonic() - self._news
