@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -75,14 +76,15 @@ def test_an_image_may_look_the_same_everywhere(copied: CheckpointFolder, monkeyp
     ],
 )
 def test_a_configuration_that_contradicts_itself_predicts_nothing(
-    copied: CheckpointFolder, before: str, after: str, words: str
+    copied: CheckpointFolder, tmp_path: Path, before: str, after: str, words: str
 ) -> None:
     def change(state: State) -> None:
         assert before in state["config"]
         state["config"] = state["config"].replace(before, after)
         del state["run"]  # as a file of before: by its id it would be known as edited
 
-    path = copied.best(3)
+    # Nor does it lie in a run's place, by which it would be known as well.
+    path = shutil.copy(copied.best(3), tmp_path / "mine.pt")
     rewritten(path, change, listed=True)
     with pytest.raises(FplError, match=words) as caught:
         load_trained(path, torch.device("cpu"))
