@@ -96,7 +96,9 @@ def source_key(source: Path) -> str:
 
 
 def library_name(compiler: list[str], source: Path) -> str:
-    """File name that changes with the sources, the flags and the compiler.
+    """First part of a file name, which changes with the sources, the flags and the compiler.
+
+    The second is a digest of the file: of a damaged library single losses would be wrong, without a word.
 
     Raises:
         BuildError: The compiler does not tell its version.
@@ -105,7 +107,11 @@ def library_name(compiler: list[str], source: Path) -> str:
     if version.returncode != 0:
         raise BuildError(f"{compiler[0]} --version failed: {_first_error(version.stderr)}")
     key = hashlib.sha256("\0".join([*compiler[1:], version.stdout.partition("\n")[0]]).encode())
-    return f"kernels-{source_key(source)}-{key.hexdigest()[:8]}.so"
+    return f"kernels-{source_key(source)}-{key.hexdigest()[:8]}"
+
+
+def _whole_name(name: str, library: Path) -> str:
+    return f"{name}-{hashlib.sha256(library.read_bytes()).hexdigest()[:16]}.so"
 
 
 def cache_folders() -> Iterator[Path]:
@@ -147,12 +153,14 @@ def _is_private(folder: Path) -> bool:
 
 
 def _is_trusted(library: Path) -> bool:
-    """Whether a library is a plain file that nobody else can have written."""
+    """Whether a library is a plain file that nobody else can have written, and still what was written."""
     try:
         status = library.lstat()
+        if not (stat.S_ISREG(status.st_mode) and _is_ours(status)):
+            return False
+        return library.name == _whole_name(library.stem.rpartition("-")[0], library)
     except OSError:
         return False
-    return stat.S_ISREG(status.st_mode) and _is_ours(status)
 
 
 def _writable_folder() -> Path:
@@ -205,7 +213,7 @@ def _build(source: Path) -> Path:
             raise
         return built
     name = library_name(compiler, source)
-    if (built := _built_before(name)) is not None:
+    if (built := _built_before(f"{name}-*.so")) is not None:
         return built
     folder = _writable_folder()
     print(f"compiling the fuzzy positive loss for this CPU, once, into {folder}: some seconds", file=sys.stderr)
@@ -218,10 +226,11 @@ def _build(source: Path) -> Path:
         if done.returncode != 0:
             raise BuildError(f"{compiler[0]} failed: {_first_error(done.stderr)}")
         _sync(Path(temporary))
-        Path(temporary).replace(folder / name)
+        library = folder / _whole_name(name, Path(temporary))
+        Path(temporary).replace(library)
     finally:
         Path(temporary).unlink(missing_ok=True)
-    return folder / name
+    return library
 
 
 def _sweep(folder: Path) -> None:
