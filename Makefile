@@ -79,10 +79,14 @@ evidence: setup
 tables: $(VENV)/.product
 	$(BIN)/fpl tables --scale $(SCALE)
 
+# From the environment, not put into the commands: names may hold anything. A VENV of another name is ours by its marks.
+clean: export DATA := $(DATA)
+clean: export VENV := $(VENV)
 clean:
-	rm -rf "$(VENV)" runs/mini
+	if [ "$$VENV" = .venv ] || [ -f "$$VENV/.installed" ] || [ -f "$$VENV/.product" ]; then rm -rf "$$VENV"; fi
+	rm -rf runs/mini
 	for name in $(DRAWN); do \
-		if [ -f "$(DATA)/$$name/drawing.json" ]; then rm -rf "$(DATA)/$$name"; fi; \
+		if [ -f "$$DATA/$$name/drawing.json" ]; then rm -rf "$$DATA/$$name"; fi; \
 	done
-	for record in "$(DATA)"/weights/tiny_w*_d*.pth.sha256; do rm -f "$$record" "$${record%.sha256}"; done
-	if [ -d "$(DATA)/weights" ]; then rmdir --ignore-fail-on-non-empty "$(DATA)/weights"; fi
+	for record in "$$DATA"/weights/tiny_w*_d*.pth.sha256; do rm -f "$$record" "$${record%.sha256}"; done
+	if [ -d "$$DATA/weights" ]; then rmdir --ignore-fail-on-non-empty "$$DATA/weights"; fi

@@ -124,7 +124,7 @@ def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object], sync
     Raises:
         FplError: It cannot be written; nothing half-written stays. A `ShortageError` where that is the machine's fault.
     """
-    if not path.name:
+    if not path.name or _is_device(path):
         check_output(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,6 +143,15 @@ def write_atomic(path: Path, content: bytes | Callable[[BinaryIO], object], sync
             sync_folder(path.parent)
     except OSError as error:
         raise file_error(error, path) from error
+
+
+def _is_device(path: Path) -> bool:
+    """Whether a device has this name, for everybody: a file would take its place, where rights allow it."""
+    try:
+        mode = path.lstat().st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
 def remove(path: Path) -> None:

@@ -43,7 +43,7 @@ def check_own(folder: Path) -> None:
         FplError: It is one, and of none that this process knows.
     """
     with contextlib.suppress(OSError):
-        url = (folder / MARK).read_text(encoding="utf-8")
+        url = (folder / MARK).read_text(encoding="utf-8", errors="replace")
         if mirror_of(folder.absolute()) is None:
             what = "is this machine's copy of a store on object storage, kept equal to it"
             raise FplError(what, where=str(folder), hint=f"name the store itself: {url}")

@@ -219,6 +219,17 @@ def test_a_file_without_a_name_is_not_written(name: str) -> None:
         write_atomic(Path(name), b"new")
 
 
+def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except OSError:
+        pytest.skip("only root may make a device")
+    with pytest.raises(FplError, match="is a device, no regular file"):
+        write_atomic(device, b"new")
+    assert stat.S_ISCHR(device.stat().st_mode)
+
+
 def test_a_file_where_a_folder_is_needed_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path / "file" / "a", tmp_path / "file" / "b" / "a"):

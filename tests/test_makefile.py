@@ -38,6 +38,22 @@ def test_clean_removes_what_was_made_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(("mark", "gone"), [(".installed", True), (".product", True), ("work.txt", False)])
+def test_clean_removes_an_environment_that_it_made(tmp_path: Path, mark: str, gone: bool) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / mark).touch()
+    make(tmp_path, "clean", f"VENV={tmp_path / 'other'}")
+    assert (tmp_path / "other").exists() != gone
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("name", ['d"; touch called; "', "$(touch called)", "`touch called`", "a'b; touch called"])
+def test_clean_calls_nothing_that_is_in_a_name(tmp_path: Path, name: str) -> None:
+    make(tmp_path, "clean", f"DATA={name}")
+    assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_reproduce_is_one_call_with_its_rows(tmp_path: Path) -> None:
     lines = [line for line in make(ROOT, "-n", "reproduce", "ROWS=all", "DATA=/a b").splitlines() if "/fpl " in line]
     assert lines == ['.venv/bin/fpl reproduce --scale "mini" --rows "all" --data-root "/a b"']

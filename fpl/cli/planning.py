@@ -74,10 +74,12 @@ def check_publish(out: Path, publish: Path | None) -> None:
     Raises:
         FplError: It is to go into the store itself, or onto object storage that cannot be written.
     """
+    from fpl.files import check_folder
     from fpl.store.publish import check_apart
     from fpl.store.remote import check_writable
 
     if publish is not None:
+        check_folder(publish, f"--publish {publish}", "name a folder, which need not exist")
         check_apart(out, publish)
     check_writable(publish)
 

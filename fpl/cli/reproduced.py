@@ -73,7 +73,9 @@ def _write_environment(account: Account, store: Results) -> None:
         command = " ".join(["fpl", *sys.argv[1:]])
         made = store.runs[store.runs["run_id"].isin(list(account.results or account.before))]
         devices, cuda = (sorted(set(made[name].dropna())) for name in ("device", "cuda"))
-        write_atomic(place, environment(command, account.seconds, len(account.results), devices, cuda).encode())
+        write_atomic(
+            place, environment(command, account.seconds, len(account.results), devices, cuda).encode(errors="replace")
+        )
 
 
 def _publish(asked: Asked, account: Account, out: Path, publish: Path) -> str:

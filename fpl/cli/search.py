@@ -11,7 +11,7 @@ import typer
 from fpl.cli.data import interruptible
 from fpl.cli.groups import grouped
 from fpl.cli.option_groups import Folders, RunLaunch, Searching
-from fpl.cli.options import EXPERIMENTS, Address, Experiments, Publish, Scale, SearchSplits, Store
+from fpl.cli.options import EXPERIMENTS, Address, Experiments, Publish, Scale, SearchSplits, Store, file_to_write
 from fpl.cli.planning import check_publish, compact_store
 from fpl.config.defaults import MOST_RUNS
 from fpl.errors import FplError
@@ -40,7 +40,11 @@ def search(
     publish: Publish = None,
     export: Annotated[
         Path | None,
-        typer.Option(help="At the end, all trials as a journal of Optuna, for optuna-dashboard.", show_default="none"),
+        typer.Option(
+            help="At the end, all trials as a journal of Optuna, for optuna-dashboard.",
+            show_default="none",
+            callback=file_to_write,
+        ),
     ] = None,
     folders: Folders,
     address: Address = None,

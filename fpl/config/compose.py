@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fpl.config.layers import Tree, apply_overrides, flatten, parse_override, read_base
 from fpl.config.method import MethodOptions
@@ -66,10 +66,23 @@ def without_effect(config: RunConfig, overrides: Iterable[str]) -> list[str]:
     notes = []
     for key, value in map(parse_override, overrides):
         applied = flat.get(key)
-        same = applied == value or (isinstance(applied, float) and isinstance(value, int) and applied == float(value))
-        if key in flat and not same:
+        if key in flat and not _means(value, applied):
             notes.append(f"{key} = {value!r} has no effect with these settings; the run has {key} = {applied!r}")
     return notes
+
+
+def _means(value: object, applied: object) -> bool:
+    """Whether a value that was written is the one that it became."""
+    if isinstance(value, list) and isinstance(applied, list):
+        return sorted(map(str, value)) == sorted(map(str, applied)) or sorted(value, key=str) == sorted(
+            applied, key=str
+        )
+    if value == applied or str(value) == str(applied):
+        return True
+    try:
+        return bool(TypeAdapter(type(applied)).validate_python(value) == applied)
+    except ValidationError:
+        return False
 
 
 def _method_of(tree: Tree) -> str:

@@ -15,6 +15,8 @@ MOST_SEED = 2**31 - 1
 # Runs of a cell or of a trial. A plan of all tables makes each as a value: of so many, in half a minute and 0.3 GB.
 MOST_RUNS = 200
 MOST_STEPS = 10**9
+# Of a search, and hours of its budget: a hundred years.
+MOST_TRIALS, MOST_HOURS = 100_000, 10**6
 # Processes that share a run: no batch has more images.
 MOST_WORKERS = 4096
 # Of one process; and of all machines together, cores as well, or runs at once.

@@ -26,6 +26,9 @@ LEAVES = frozenset({str, int, float, bool, list, tuple, type(None)})
 
 # Nothing that is configured lies deeper than four tables; some of what reads them calls itself for each.
 DEEPEST = 20
+# Parts of a dotted key, ahead of reading it: prose has dots as well.
+LONGEST_KEY = 200
+_DOTTED = re.compile(r"[\w.\- \t\"']+")
 # Keys of a table that an error names.
 SHOWN = 3
 
@@ -208,6 +211,9 @@ def _parse(text: str, where: str) -> Tree:
         FplError: They are.
         TOMLDecodeError: The text is no TOML.
     """
+    # Dotted keys of many parts take the reader minutes.
+    if any(key.count(".") > LONGEST_KEY for key in _DOTTED.findall(text)):
+        raise _too_deep(where)
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError:

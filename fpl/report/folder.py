@@ -79,7 +79,7 @@ def write_report(
     elif figures:
         extra.append(Extra("figures", "Figures", LATER))
     environment = folder / ENVIRONMENT
-    text = environment.read_text(encoding="utf-8") if environment.is_file() else ""
+    text = environment.read_text(encoding="utf-8", errors="replace") if environment.is_file() else ""
     html = page(shown.grids, shown.summary, text, [*extra, *search_extra(store)], picture)
     write_changed(folder / PAGE, html.encode())
     return Written(folder / PAGE, pages, prepared)

@@ -85,5 +85,5 @@ def _machine(ours: Path, theirs: Path) -> Iterator[str]:
 
 def _environment(folder: Path) -> dict[str, str]:
     path = folder / "ENVIRONMENT"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     return {key: value for key, _, value in (line.partition(": ") for line in lines)}

@@ -13,7 +13,7 @@ from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 
 import fpl
 from fpl.errors import FplError, file_error
-from fpl.files import write_atomic
+from fpl.files import check_regular, write_atomic
 from fpl.text import first_line
 
 # What marks a study, and each of its trials, as written from our rows.
@@ -48,6 +48,7 @@ def check_journal(path: Path) -> None:
     Raises:
         FplError: The path has such a file, or a folder.
     """
+    check_regular(path)
     if not path.exists():
         return
     try:

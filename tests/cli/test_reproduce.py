@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -152,6 +153,26 @@ def test_what_differs_is_counted_and_explained(run, folder: Path) -> None:  # ty
     # The new result is published, with where it was made; the other one stays.
     assert "1 new, 1 as they were" in run("--publish", str(published)).output
     assert "AVX9" not in environment.read_text()
+
+
+def test_what_cannot_be_published_into_is_refused_before_any_run(run, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    (folder / "notes").write_text("mine")
+    done = run("--publish", str(folder / "notes"))
+    assert isinstance(done.exception, FplError) and "a folder is needed" in done.exception.what
+    assert not (folder / "runs" / "little" / "runs").exists() and (folder / "notes").read_text() == "mine"
+
+
+def test_an_environment_that_is_no_text_is_shown_as_it_can_be(  # type: ignore[no-untyped-def]
+    run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = folder / "results" / "little"
+    run("--publish", str(published))
+    (published / "ENVIRONMENT").write_bytes(b"cpu instructions: AVX\xff\n")
+    # As the shell hands over what is not UTF-8.
+    monkeypatch.setattr(sys, "argv", ["fpl", "reproduce", "--out", "nu\udce9"])
+    (folder / "runs").rename(folder / "gone")
+    assert run().exit_code == 0
+    assert "--out nu" in (folder / "runs" / "little" / "ENVIRONMENT").read_text()
 
 
 def test_a_part_leaves_what_else_is_published(run, folder: Path) -> None:  # type: ignore[no-untyped-def]

@@ -324,6 +324,30 @@ def test_override_without_effect_is_noted(base: Path) -> None:
     assert len(notes) == 1 and "loss.threshold = 0.5 has no effect" in notes[0]
 
 
+@pytest.mark.parametrize(
+    "override", ['seed="1"', "data.split.fraction=3", 'train.steps="8"', 'optim.lr="0.1"', 'loss.threshold=".8"',
+                 'method.cutmix="no"', "data.scales=[2,1]"],
+)  # fmt: skip
+def test_an_override_that_is_taken_otherwise_than_written_has_its_effect(base: Path, override: str) -> None:
+    try:
+        config = load_config(base, overrides=["loss.kind=fpl", override])
+    except FplError:
+        pytest.skip("refused: nobody is told that it has no effect")
+    assert without_effect(config, [override]) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["a." * 50_000 + "b = 1\n", "[" + "a." * 50_000 + "b]\n", "x = {" + "a." * 9000 + "b = 1}"]
+)
+def test_dotted_keys_of_thousands_of_parts_are_refused_at_once(tmp_path: Path, text: str) -> None:
+    """They took the reader half a minute and more, which grows with the square."""
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    with pytest.raises(FplError, match="deep in each other") as caught:
+        load_config(path)
+    assert caught.value.where == str(path)
+
+
 def test_config_is_frozen(base: Path) -> None:
     with pytest.raises(Exception, match="frozen"):
         load_config(base).seed = 3  # type: ignore[misc]

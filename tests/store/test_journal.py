@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,12 @@ def test_what_is_no_journal_stays(tmp_path: Path, content: str) -> None:
     assert str(path) in caught.value.where and path.read_text(encoding="latin-1") == content
     with pytest.raises(FplError, match="irectory"):
         check_journal(tmp_path)
+
+
+def test_a_pipe_is_no_journal_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FplError, match="is a pipe"):
+        check_journal(tmp_path / "pipe")
 
 
 def test_a_journal_with_trials_of_others_stays(tmp_path: Path) -> None:

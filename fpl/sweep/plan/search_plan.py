@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fpl.config.checks import warnings_of
+from fpl.config.defaults import MOST_TRIALS
 from fpl.config.identity import recipe_digest
 from fpl.config.study import Point, Study
 from fpl.store.trials import read_study, read_trials
@@ -199,6 +200,8 @@ def _plan_study(
     tried = [row.params for row in rows]
     free = sum(point.params not in tried for point in answered)
     to_begin = _affordable(budget, spent, rests, seconds, hours, slots, free)
+    if to_begin is not None:
+        to_begin = min(to_begin, MOST_TRIALS)
     if study.head.sampler == "grid" and to_begin is not None:
         to_begin = min(to_begin, sum(point.params not in tried for point in points))
     jobs = [*rests, *[seconds] * max(0, (to_begin or 0) - free)]

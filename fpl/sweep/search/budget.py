@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from fpl.config.defaults import MOST_HOURS, MOST_TRIALS
 from fpl.errors import FplError
-from fpl.text import plural
+from fpl.text import plural, shortened
 
 if TYPE_CHECKING:
     from fpl.store.trials import TrialRow
@@ -121,6 +122,13 @@ def parse_budget(text: str) -> Budget:
     number = float(found[1])
     if not 0 < number < math.inf:
         raise FplError(f"a budget of {text}", where="--budget", hint=f"more than nothing: {ALLOWED}")
+    most = MOST_TRIALS if kind == "trials" else MOST_HOURS
+    if number * each > most:
+        raise FplError(
+            f"a budget of {shortened(text, 40)}",
+            where="--budget",
+            hint=f"up to {MOST_TRIALS:,} trials or {MOST_HOURS:,} hours",
+        )
     if kind == "trials" and number != int(number):
         raise FplError(f"{text} are no whole trials", where="--budget", hint=ALLOWED)
     return Budget(kind, number * each, unit)

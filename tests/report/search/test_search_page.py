@@ -212,6 +212,8 @@ def test_report_writes_all_pages(tmp_path: Path) -> None:
     text = (world.out / "index.html").read_text()
     found = read(text)
     assert found.open == [] and "torch <9>" in found.text and "25.00" in found.text
+    (world.out / "ENVIRONMENT").write_bytes(b"torch \xff\xfe")
+    assert call(world).exit_code == 0 and "torch" in read((world.out / "index.html").read_text()).text
     assert "search/demo/index.html" in found.links and "#searches" in found.links and "searches" in found.ids
     back = read((world.out / "search" / "demo" / "index.html").read_text()).links
     assert "../../index.html" in back

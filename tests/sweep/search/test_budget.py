@@ -52,6 +52,13 @@ def test_what_is_no_budget_is_refused_with_what_is_allowed(text: str) -> None:
     assert caught.value.where == "--budget" and "40trials, 200gpuh or 50coreh" in caught.value.hint
 
 
+@pytest.mark.parametrize("text", ["9999999999999999999trials", "100001trials", "999999999999h", "70000000min"])
+def test_a_budget_beyond_all_searches_is_refused(text: str) -> None:
+    with pytest.raises(FplError, match="a budget of") as caught:
+        parse_budget(text)
+    assert caught.value.where == "--budget" and "100,000 trials or 1,000,000 hours" in caught.value.hint
+
+
 def test_an_endless_budget_is_none() -> None:
     with pytest.raises(FplError, match="a budget of 9999"):
         parse_budget("9" * 400 + "h")
