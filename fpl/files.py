@@ -84,11 +84,13 @@ def check_folder(path: Path, where: str, hint: str) -> None:
     """Refuse a file where a folder is needed; what is not there is left to who opens or makes it.
 
     Raises:
-        FplError: It is there, and no folder; or no folder can have such a name.
+        FplError: It is there, and no folder, or a link to none; or no folder can have such a name.
     """
     check_name(path, where)
     if path.exists() and not path.is_dir():
         raise FplError("is a file, and a folder is needed", where=where, hint=hint)
+    if path.is_symlink() and not path.exists():
+        raise FplError("is a link to nothing, and a folder is needed", where=where, hint=hint)
 
 
 def check_output(path: Path, where: str = "") -> None:

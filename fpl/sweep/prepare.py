@@ -16,8 +16,10 @@ from fpl.data.read import read_size
 from fpl.data.spec import DatasetSpec, find_root, get_spec
 from fpl.data.splits import Split, resolve_split
 from fpl.errors import FplError, ShortageError
+from fpl.files import check_folder
 from fpl.models.pretrained import find_pretrained
 from fpl.store.done import is_done
+from fpl.store.schema import OF_ONE_RUN
 from fpl.sweep.places import Places
 
 # Decoded images are kept in memory when those that a run reads of a part need less than this, and that once per loader
@@ -58,6 +60,8 @@ def prepare(config: RunConfig, places: Places, expected: str = "") -> Prepared:
     found: list[str] = []
     # A run that is done is only looked up: its data have been checked.
     if not is_done(places.out, identity):
+        for table in OF_ONE_RUN:
+            check_folder(places.out / table, str(places.out / table), "the run's rows go there: remove it, or mend it")
         found = check_data(config, split, images)
         check_validation_count(spec, root)
     return Prepared(config, identity, spec, root, split, images, (*warnings_of(config), *found))

@@ -169,3 +169,19 @@ def test_precision_and_layout_options_train(run_file: Path, places: Places, prec
     run(load_config(run_file, overrides=overrides), places)
     history = fpl.load_results(places.out).history
     assert history["loss"].dropna().gt(0).all()
+
+
+@pytest.mark.parametrize("table", ["runs", "history", "classes", "fuzziness"])
+@pytest.mark.parametrize("kind", ["file", "link to nothing"])
+def test_a_place_that_cannot_take_the_rows_is_found_before_training(
+    config: RunConfig, places: Places, table: str, kind: str
+) -> None:
+    places.out.mkdir(parents=True)
+    place = places.out / table
+    if kind == "file":
+        place.write_text("")
+    else:
+        place.symlink_to(places.out / "nowhere")
+    with pytest.raises(FplError, match=f"{table}: is a {kind}, and a folder is needed"):
+        run(config, places)
+    assert not (places.out / "checkpoints").exists()
