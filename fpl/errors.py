@@ -24,6 +24,13 @@ _WORDS = {
     errno.EMFILE: ("too many open files", "raise the limit (ulimit -n); the same command then continues"),
     errno.ENFILE: ("the machine has too many open files", "wait or close some; the same command then continues"),
 }
+# Something else stands where a file or folder has to be: no matter of the machine.
+_IN_ITS_PLACE = {
+    errno.ELOOP: "links lead to one another, or no link may stand there: remove it",
+    errno.EISDIR: "a file has to be there: remove the folder, or name another file",
+    errno.ENOTDIR: "a part of this path is no folder: remove it, or name another folder",
+    errno.EEXIST: "remove what is there, perhaps a link to nothing",
+}
 _MEMORY = (
     "not enough memory",
     "take a smaller data.crop, smaller batches or fewer processes (--loader-workers, --concurrency), or a machine with "
@@ -157,7 +164,11 @@ def file_error(error: OSError, path: Path | None = None) -> FplError:
         shortage(error, path)
         or _in_the_way(error)
         or _too_long(error, str(path or error.filename or ""))
-        or FplError(error.strerror or str(error), where=str(path or error.filename or "file system"))
+        or FplError(
+            error.strerror or str(error),
+            where=str(path or error.filename or "file system"),
+            hint=_IN_ITS_PLACE.get(error.errno or 0, ""),
+        )
     )
 
 
